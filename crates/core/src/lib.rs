@@ -1,0 +1,14 @@
+//! The pure half of Milepost: what documents mean and what a run may do.
+//!
+//! Nothing here reads a clock, makes a random number, touches a disk or waits. Time and ids come in with each command,
+//! facts that only a database knows are asked for as values, effects are returned as values.
+
+pub mod canonical;
+pub mod document;
+pub mod expression;
+pub mod hash;
+pub mod id;
+pub mod json;
+pub mod limits;
+pub mod plan;
+pub mod time;

@@ -1,0 +1,159 @@
+//! A plan: a document that was read, checked and made ready to run. Immutable and shared by all runs of that document.
+//!
+//! **Invariant:** a plan is a function of the canonical document alone. Steps are numbered in the order of their ids, so
+//! a checkpoint's bitmap means the same for ever.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::expression::{Expression, Template};
+use crate::hash::Digest;
+
+/// Position of a step in [`Plan::steps`].
+pub type StepIndex = u32;
+
+/// What a document says, ready to run.
+#[derive(Debug)]
+pub struct Plan {
+    /// SHA-256 of the canonical document.
+    pub hash: Digest,
+    pub kind: DocumentKind,
+    pub name: Arc<str>,
+    pub version: Arc<str>,
+    /// The payload's JSON Schema, compiled; `None` takes any payload.
+    pub params: Option<crate::document::PayloadSchema>,
+    /// The run waits for `APPROVE` before its first step.
+    pub approval: bool,
+    pub on_failure: OnFailure,
+    pub concurrency: Option<Concurrency>,
+    /// Sorted by id.
+    pub steps: Vec<PlanStep>,
+    /// Every step after all that it depends on; ties by id. For showing, not for running.
+    pub order: Vec<StepIndex>,
+    /// Steps that nothing depends on: their outputs are the run's output.
+    pub last_steps: Vec<StepIndex>,
+    pub(crate) index: HashMap<Arc<str>, StepIndex>,
+}
+
+impl Plan {
+    #[must_use]
+    pub fn find(&self, id: &str) -> Option<StepIndex> {
+        self.index.get(id).copied()
+    }
+
+    #[must_use]
+    pub fn step(&self, index: StepIndex) -> &PlanStep {
+        &self.steps[index as usize]
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DocumentKind {
+    Workflow,
+    Pipeline,
+    Experiment,
+}
+
+/// What a failed step does to the rest of its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// No new steps start.
+    Stop,
+    /// Independent branches go on.
+    Continue,
+}
+
+/// How many runs with the same key may be under way at once.
+#[derive(Debug)]
+pub struct Concurrency {
+    /// Sees `payload` and `run`; yields a string, a number or a boolean.
+    pub key: Template,
+    pub limit: u32,
+    pub on_limit: OnLimit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnLimit {
+    Queue,
+    Reject,
+}
+
+/// One step of a plan, with the document's defaults filled in.
+#[derive(Debug)]
+pub struct PlanStep {
+    pub id: Arc<str>,
+    pub skill: Arc<str>,
+    pub action: Action,
+    pub input: Template,
+    /// False: the step is skipped with the reason `condition`.
+    pub when: Option<Expression>,
+    /// One sub-step per item of the list this yields.
+    pub foreach: Option<Expression>,
+    /// Named in `depends_on` or referred to by an expression; sorted, without repeats.
+    pub depends_on: Vec<StepIndex>,
+    /// The steps that depend on this one; sorted, without repeats.
+    pub dependents: Vec<StepIndex>,
+    pub retry: RetryPolicy,
+    pub timeout_ms: Option<u64>,
+    pub heartbeat_timeout_ms: Option<u64>,
+    pub runtime: Option<Runtime>,
+    pub queue: Option<Arc<str>>,
+    pub cache: CachePolicy,
+    /// Environment variables that reach the step, by name.
+    pub env: Vec<Arc<str>>,
+    /// Name inside the step → reference (`secret://…`).
+    pub secrets: Vec<(Arc<str>, Arc<str>)>,
+    /// SHA-256 of the step's definition with the defaults filled in, part of its cache key.
+    pub digest: Digest,
+}
+
+/// Who carries a step out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A skill, run by an executor or a worker.
+    Task,
+    /// `sleep`: a timer, no executor.
+    Sleep,
+    /// `wait`: a signal, no executor.
+    Wait,
+    /// `workflow`: a child run, no executor.
+    Child,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runtime {
+    Inline,
+    Queue,
+    Push,
+}
+
+/// When a failed attempt is tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// 1 means no retry.
+    pub max_attempts: u32,
+    /// Delay before the second attempt; doubles with each further one.
+    pub backoff_ms: u64,
+    pub max_backoff_ms: u64,
+    /// Error codes that are never tried again.
+    pub non_retryable: Vec<Arc<str>>,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        RetryPolicy { max_attempts: 1, backoff_ms: 500, max_backoff_ms: 60_000, non_retryable: Vec::new() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CachePolicy {
+    pub enabled: bool,
+    pub scope: CacheScope,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheScope {
+    #[default]
+    Global,
+    RunOnly,
+}
