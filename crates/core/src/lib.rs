@@ -11,4 +11,6 @@ pub mod id;
 pub mod json;
 pub mod limits;
 pub mod plan;
+pub mod record;
+pub mod status;
 pub mod time;

@@ -1,0 +1,117 @@
+//! Where Milepost keeps its log.
+//!
+//! One narrow seam shaped like the log: commit a batch, load runs, find due timers, read a projection. The rules of runs
+//! live in the core; what is here maps rows.
+
+pub mod rows;
+
+use std::fmt;
+
+use async_trait::async_trait;
+use milepost_core::hash::Digest;
+use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::record::EventRow;
+use milepost_core::time::Timestamp;
+
+use rows::{
+    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, SlotRow, SnapshotRow,
+    StepRow, TimerRow, WriteResult,
+};
+
+/// Cut by what the caller does next.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Try again: the database is busy, restarting or out of reach.
+    #[error("the database cannot be reached or is busy: {0}")]
+    Unavailable(String),
+    /// This write can never succeed as it is; others may.
+    #[error("the database refused the write: {0}")]
+    Refused(String),
+    /// Stop and tell someone: what is stored makes no sense.
+    #[error("the database holds something that cannot be: {0}")]
+    Corrupt(String),
+    /// No room left on the disk. Nothing was written.
+    #[error("the disk of the database is full: {0}; free some space, nothing was lost")]
+    DiskFull(String),
+    /// The database cannot be opened as it is; the text says why and what to do.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// A database that holds runs.
+///
+/// **Invariant:** when `commit` (or `Transaction::commit`) returns, what was `Written` survives the loss of power.
+#[async_trait]
+pub trait Store: Send + Sync + fmt::Debug {
+    /// `sqlite`, `postgres` or `memory`.
+    fn name(&self) -> &'static str;
+
+    /// Writes a batch in one transaction. Answers one result per write, in order. A write whose compare-and-swap fails
+    /// takes only its own group with it. An error means that nothing at all was written.
+    async fn commit(&self, batch: Batch) -> Result<Vec<WriteResult>>;
+
+    /// Opens a transaction and answers questions in it; the answers stay true until it is committed or dropped.
+    async fn ask(&self, questions: Vec<Question>) -> Result<(Box<dyn Transaction>, Vec<Answer>)>;
+
+    /// What is needed to have these runs' states again. Runs that do not exist are left out.
+    async fn load_runs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<LoadedRun>>;
+    async fn head(&self, org: OrgId, run: RunId) -> Result<Option<HeadRow>>;
+    /// The log after `after_seq`, in order.
+    async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>>;
+    /// Single events of one run, in any order; those that do not exist are left out.
+    async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>>;
+
+    /// Armed timers that are due before or at `until`, earliest first.
+    async fn timers_until(&self, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>>;
+    async fn timers_of(&self, org: OrgId, run: RunId) -> Result<Vec<TimerRow>>;
+
+    /// Waiting rows that may go on: for each key, as many as there is room, by priority, then age. Read only.
+    async fn slots_to_wake(&self, limit: u32) -> Result<Vec<SlotRow>>;
+    /// The same for one key.
+    async fn slots_to_wake_of(&self, org: OrgId, key: &str, limit: u32) -> Result<Vec<SlotRow>>;
+    async fn slot_of(&self, org: OrgId, run: RunId) -> Result<Option<SlotRow>>;
+
+    /// Says that this node lives, for `lease_ms` more.
+    async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()>;
+    /// A node that ends in good order; its runs are free for others at once.
+    async fn leave(&self, node: NodeId) -> Result<()>;
+    /// Nodes that own runs but live no more: their lease ran out, they left, or are known to have died.
+    async fn dead_nodes(&self, now: Timestamp) -> Result<Vec<NodeId>>;
+    /// Runs that a node owns, in order of id, after `after`.
+    async fn owned_runs(&self, node: NodeId, after: Option<RunId>, limit: u32) -> Result<Vec<(OrgId, RunId)>>;
+
+    /// Stores a blob; storing the same content again is no change.
+    async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()>;
+    async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>>;
+    /// Points a name at a document. Append-only history comes with the definition store.
+    async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()>;
+    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<Digest>>;
+
+    /// Writes projections in one transaction; one answer per write, in order.
+    async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>>;
+    /// Forgets all projections of a run, so that they are made anew.
+    async fn drop_projection(&self, org: OrgId, run: RunId) -> Result<()>;
+    async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>>;
+    async fn steps(&self, org: OrgId, run: RunId) -> Result<Vec<StepRow>>;
+    /// Single steps of one run, by id; those that do not exist are left out.
+    async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>>;
+    async fn list_runs(&self, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>>;
+
+    /// Runs that have not ended, of all orgs, in order of id, after `after`. For `doctor`.
+    async fn open_runs(&self, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>>;
+    /// Runs whose projection is behind their log, by how many events. For `doctor`.
+    async fn unprojected(&self, limit: u32) -> Result<Vec<(OrgId, RunId, u64)>>;
+    /// Looks for runs whose log is not 1, 2, 3, … up to `last_seq`. Reads everything. For `doctor`.
+    async fn log_gaps(&self, limit: u32) -> Result<Vec<LogGap>>;
+    /// How many runs are stored, of all orgs. An estimate will do.
+    async fn count_runs(&self) -> Result<u64>;
+}
+
+/// An open transaction in which questions were answered. Dropping it rolls it back.
+#[async_trait]
+pub trait Transaction: Send {
+    async fn ask(&mut self, questions: Vec<Question>) -> Result<Vec<Answer>>;
+    async fn commit(self: Box<Self>, batch: Batch) -> Result<Vec<WriteResult>>;
+}

@@ -1,0 +1,263 @@
+//! The rows that cross the seam between engine and database. Plain data: no rule about runs lives here.
+
+use std::sync::Arc;
+
+use milepost_core::hash::Digest;
+use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
+use milepost_core::json::Json;
+use milepost_core::record::EventRow;
+use milepost_core::status::{RunStatus, StepStatus};
+use milepost_core::time::Timestamp;
+
+/// What one commit writes: changes to many runs, durable together.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    pub writes: Vec<RunWrite>,
+}
+
+/// The changes to one run. Written only if the run's `last_seq` is still `expected_seq`.
+#[derive(Clone, Debug)]
+pub struct RunWrite {
+    pub org: OrgId,
+    pub run: RunId,
+    /// Writes with the same number are committed together or not at all (a child and its parent).
+    pub group: u32,
+    /// 0 for a run that does not exist yet.
+    pub expected_seq: u64,
+    /// `expected_seq` + number of events.
+    pub last_seq: u64,
+    pub head: HeadWrite,
+    /// In order, gapless from `expected_seq` + 1. May be empty when only the owner changes.
+    pub events: Vec<EventRow>,
+    pub timers: Vec<TimerWrite>,
+    pub slot: Option<SlotWrite>,
+    pub checkpoint: Option<CheckpointRow>,
+}
+
+#[derive(Clone, Debug)]
+pub enum HeadWrite {
+    /// A new run. The caller never sends two inserts for one run id.
+    Insert(Box<NewHead>),
+    /// `None` fields stay as they are; the common case changes nothing but `last_seq`.
+    Update { status: Option<StatusWrite>, owner: Option<NodeId> },
+}
+
+#[derive(Clone, Debug)]
+pub struct NewHead {
+    pub workflow: Arc<str>,
+    pub workflow_version: Arc<str>,
+    pub plan_hash: Digest,
+    pub request_id: Option<String>,
+    pub base_run: Option<RunId>,
+    pub parent_run: Option<RunId>,
+    pub priority: i32,
+    pub created_at: Timestamp,
+    pub status: StatusWrite,
+    pub owner: Option<NodeId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusWrite {
+    pub status: RunStatus,
+    pub started_at: Option<Timestamp>,
+    pub completed_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimerWrite {
+    /// Armed by the event with this sequence number.
+    Arm {
+        seq: u64,
+        due_at: Timestamp,
+    },
+    Disarm {
+        seq: u64,
+    },
+}
+
+/// A run's place under a concurrency key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SlotWrite {
+    Hold {
+        key: String,
+    },
+    /// Turns into `Hold` by a later write of the same run. `limit` is kept so that a sweep can tell who may go on.
+    Wait {
+        key: String,
+        limit: u32,
+        priority: i32,
+    },
+    Release,
+}
+
+/// A run's state as of `seq`, so that loading it reads only what came after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointRow {
+    pub seq: u64,
+    pub format: i16,
+    pub state: Vec<u8>,
+}
+
+/// Whether one run's changes were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteResult {
+    Written,
+    /// Somebody else changed the run (or took its id or request id) since it was read. Nothing of its group was written.
+    Conflict,
+}
+
+/// A run's head row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeadRow {
+    pub org: OrgId,
+    pub run: RunId,
+    pub workflow: String,
+    pub workflow_version: String,
+    pub plan_hash: Digest,
+    pub request_id: Option<String>,
+    pub base_run: Option<RunId>,
+    pub parent_run: Option<RunId>,
+    pub priority: i32,
+    pub status: RunStatus,
+    pub last_seq: u64,
+    pub owner: Option<NodeId>,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub completed_at: Option<Timestamp>,
+}
+
+/// All that is needed to have a run's state again.
+#[derive(Clone, Debug)]
+pub struct LoadedRun {
+    pub head: HeadRow,
+    pub checkpoint: Option<CheckpointRow>,
+    /// The events after the checkpoint, or all of them.
+    pub tail: Vec<EventRow>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerRow {
+    pub org: OrgId,
+    pub run: RunId,
+    pub seq: u64,
+    pub due_at: Timestamp,
+}
+
+/// A run that waits for room under a concurrency key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotRow {
+    pub org: OrgId,
+    pub run: RunId,
+    pub key: String,
+    pub holding: bool,
+    pub limit: Option<u32>,
+    pub priority: i32,
+}
+
+/// A fact that must be true at commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// How many runs hold a slot under this key?
+    SlotsHeld { org: OrgId, key: String },
+    /// Which run was started with this request id?
+    RunOfRequest { org: OrgId, request_id: String },
+    /// What does this event of the run say?
+    Event { org: OrgId, run: RunId, seq: u64 },
+}
+
+#[derive(Clone, Debug)]
+pub enum Answer {
+    SlotsHeld(u32),
+    RunOfRequest(Option<RunId>),
+    Event(Option<EventRow>),
+}
+
+/// A content-addressed blob: a canonical document, for now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlobRow {
+    pub hash: Digest,
+    pub media_type: String,
+    pub content: Vec<u8>,
+}
+
+/// What the projector writes for one run.
+#[derive(Clone, Debug)]
+pub struct ProjectionWrite {
+    pub org: OrgId,
+    pub run: RunId,
+    /// Written only if the projection stands exactly here (0: there is none yet).
+    pub expected_seq: u64,
+    pub snapshot: SnapshotRow,
+    /// Inserted, or replacing the row of the same step.
+    pub steps: Vec<StepRow>,
+    /// Nothing is left to do for this run now: if its head is still at `snapshot.last_event_seq`, it has no owner any more.
+    pub release: bool,
+}
+
+/// The run-level projection, which lists are read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotRow {
+    pub org: OrgId,
+    pub run: RunId,
+    pub workflow: String,
+    pub workflow_version: String,
+    pub status: RunStatus,
+    pub last_event_seq: u64,
+    pub request_id: Option<String>,
+    pub base_run: Option<RunId>,
+    pub parent_run: Option<RunId>,
+    pub priority: i32,
+    pub steps_total: u32,
+    pub steps_done: u32,
+    pub steps_failed: u32,
+    pub error: Option<Json>,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub completed_at: Option<Timestamp>,
+}
+
+/// One step's projection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepRow {
+    /// `shots`, or `shots[3]` for a sub-step.
+    pub step_id: String,
+    pub skill: String,
+    pub status: StepStatus,
+    pub skip_reason: Option<milepost_core::status::SkipReason>,
+    pub logical_attempt: u32,
+    pub engine_attempt: u32,
+    pub input_hash: Option<Digest>,
+    /// Where the output is: the sequence number of the event that carries it.
+    pub output_seq: Option<u64>,
+    pub error: Option<Json>,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+}
+
+/// Which runs to list, newest first.
+#[derive(Clone, Debug, Default)]
+pub struct RunFilter {
+    pub status: Option<RunStatus>,
+    pub workflow: Option<String>,
+    /// Only runs older than this one: the cursor.
+    pub before: Option<RunId>,
+    pub limit: u32,
+}
+
+/// A change of a run's status, read from the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransitionRow {
+    pub seq: u64,
+    pub from: Option<RunStatus>,
+    pub to: RunStatus,
+    pub signal: Option<SignalId>,
+    pub at: Timestamp,
+}
+
+/// A problem that a look over the whole database found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogGap {
+    pub org: OrgId,
+    pub run: RunId,
+    pub message: String,
+}
