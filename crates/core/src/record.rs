@@ -1,6 +1,7 @@
 //! The stored form of an event: what a row of `run_events` holds. Carries a format version; [`crate::event`] is the form
 //! the rules work on, and [`crate::codec`] turns one into the other.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::hash::Digest;
@@ -16,7 +17,7 @@ pub const EVENT_FORMAT: i16 = 1;
 pub struct EventRow {
     pub seq: u64,
     pub format: i16,
-    pub event_type: Arc<str>,
+    pub event_type: Cow<'static, str>,
     /// `shots`, or `shots[3]` for a sub-step.
     pub step_id: Option<Arc<str>>,
     pub logical_attempt: Option<u32>,
@@ -27,6 +28,6 @@ pub struct EventRow {
     /// The earlier event of the same run that led to this one.
     pub parent_seq: Option<u64>,
     pub emitted_at: Timestamp,
-    /// Set by the store when it writes the row.
+    /// When the commit that holds it was put together.
     pub persisted_at: Timestamp,
 }

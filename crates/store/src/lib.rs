@@ -15,7 +15,7 @@ use milepost_core::time::Timestamp;
 
 use rows::{
     Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, SlotRow, SnapshotRow,
-    StepRow, TimerRow, WriteResult,
+    StepRow, TimerRow, TransitionRow, WriteResult,
 };
 
 /// Cut by what the caller does next.
@@ -93,6 +93,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>>;
     /// Forgets all projections of a run, so that they are made anew.
     async fn drop_projection(&self, org: OrgId, run: RunId) -> Result<()>;
+    /// The changes of a run's status, in order.
+    async fn transitions(&self, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>>;
     async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>>;
     async fn steps(&self, org: OrgId, run: RunId) -> Result<Vec<StepRow>>;
     /// Single steps of one run, by id; those that do not exist are left out.

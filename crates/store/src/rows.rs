@@ -261,3 +261,11 @@ pub struct LogGap {
     pub run: RunId,
     pub message: String,
 }
+
+/// One write call, kept so that a benchmark can send the same rows through the driver alone.
+#[derive(Clone, Debug)]
+pub enum Recorded {
+    Blob(OrgId, BlobRow),
+    Commit(Batch),
+    Project(Vec<ProjectionWrite>),
+}
