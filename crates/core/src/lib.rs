@@ -4,7 +4,9 @@
 //! facts that only a database knows are asked for as values, effects are returned as values.
 
 pub mod canonical;
+pub mod codec;
 pub mod document;
+pub mod event;
 pub mod expression;
 pub mod hash;
 pub mod id;
@@ -12,5 +14,6 @@ pub mod json;
 pub mod limits;
 pub mod plan;
 pub mod record;
+pub mod run;
 pub mod status;
 pub mod time;

@@ -105,11 +105,11 @@ impl RunStatus {
         };
         match (self, next) {
             (Pending, Approved | Queued | Running)
-            | (Approved, Pending | Queued | Running)
-            | (Queued, Pending | Provisioning | Running)
+            | (Approved, Queued | Running)
+            | (Queued, Provisioning | Running)
             | (Provisioning, Running)
             | (Running, Paused | Completed | Failed)
-            | (Paused, Running | Failed)
+            | (Paused, Running)
             // Reopened by RETRY_STEP.
             | (Failed, Running) => true,
             // Stopping only ever gets more severe, and only a run that has not ended can be stopped.
@@ -132,8 +132,9 @@ impl StepStatus {
         matches!(
             (self, next),
             (Pending, Running | Skipped | Failed)
-                // A lost lease or a policy retry puts the step back in line.
-                | (Running, Running | Completed | Failed | Skipped)
+                | (Running, Completed | Failed | Skipped)
+                // Its worker was lost: back in line.
+                | (Running, Pending)
                 // Retried, by policy or by RETRY_STEP.
                 | (Failed, Pending)
                 // Skipped for a failure upstream that is now being retried.

@@ -1,0 +1,250 @@
+//! What can happen to a run. An event is a fact: past tense, never changed, applied in the order of `seq`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::hash::Digest;
+use crate::id::{EventId, NodeId, OrgId, RunId, SignalId};
+use crate::json::Json;
+use crate::plan::{Plan, StepIndex};
+use crate::status::{RunStatus, SkipReason};
+use crate::time::Timestamp;
+
+/// A step of the plan, or one item of a `foreach` step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StepRef {
+    pub step: StepIndex,
+    pub item: Option<u32>,
+}
+
+impl StepRef {
+    #[must_use]
+    pub fn whole(step: StepIndex) -> StepRef {
+        StepRef { step, item: None }
+    }
+
+    #[must_use]
+    pub fn item(step: StepIndex, item: u32) -> StepRef {
+        StepRef { step, item: Some(item) }
+    }
+
+    /// `shots` or `shots[3]`.
+    #[must_use]
+    pub fn name(self, plan: &Plan) -> String {
+        let id = &plan.step(self.step).id;
+        match self.item {
+            None => id.to_string(),
+            Some(item) => format!("{id}[{item}]"),
+        }
+    }
+
+    /// The step that a name means in this plan. Whether an item exists is the run's to know.
+    #[must_use]
+    pub fn parse(name: &str, plan: &Plan) -> Option<StepRef> {
+        match name.strip_suffix(']').and_then(|rest| rest.rsplit_once('[')) {
+            Some((id, item)) => Some(StepRef::item(plan.find(id)?, item.parse().ok()?)),
+            None => plan.find(name).map(StepRef::whole),
+        }
+    }
+}
+
+/// A failure, of a step or of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorInfo {
+    pub code: String,
+    pub message: String,
+    #[serde(default = "yes")]
+    pub retryable: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl ErrorInfo {
+    #[must_use]
+    pub fn fatal(code: &str, message: impl Into<String>) -> ErrorInfo {
+        ErrorInfo { code: code.to_owned(), message: message.into(), retryable: false }
+    }
+
+    #[must_use]
+    pub fn retryable(code: &str, message: impl Into<String>) -> ErrorInfo {
+        ErrorInfo { code: code.to_owned(), message: message.into(), retryable: true }
+    }
+}
+
+/// One event of a run's log, in the form that the rules work on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    pub seq: u64,
+    pub at: Timestamp,
+    pub step: Option<StepRef>,
+    /// Of the step; 0 on events of the run.
+    pub logical_attempt: u32,
+    pub engine_attempt: u32,
+    pub signal: Option<SignalId>,
+    /// The earlier event that led to this one, where it is not the one just before.
+    pub parent: Option<u64>,
+    pub body: Body,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    /// The first event of every run.
+    RunQueued(Box<Queued>),
+    RunApproved,
+    RunStarted,
+    RunPaused,
+    RunResumed,
+    RunCompleted,
+    RunFailed {
+        error: ErrorInfo,
+    },
+    RunCancelled {
+        reason: String,
+    },
+    RunTerminated {
+        reason: String,
+    },
+    /// A failed run goes on because one of its steps is tried again.
+    RunReopened,
+    /// History rotates: the state as of this event is kept in a checkpoint.
+    RunContinued {
+        count: u32,
+    },
+    StepStarted(Started),
+    /// Without an output of its own: the list of its items' outputs.
+    StepCompleted {
+        output: Option<Json>,
+    },
+    StepFailed {
+        error: ErrorInfo,
+    },
+    StepSkipped {
+        reason: SkipReason,
+    },
+    /// The attempt in the event's `logical_attempt` begins at `retry_at`.
+    StepRetryScheduled {
+        retry_at: Timestamp,
+        /// Steps that had been skipped for this failure and are open again.
+        reset: Vec<StepIndex>,
+        /// Asked for by an operator: attempts are counted anew.
+        operator: bool,
+    },
+    SignalAccepted {
+        name: String,
+        step: Option<StepRef>,
+        payload: Json,
+    },
+    SignalRejected {
+        name: String,
+        reason: String,
+    },
+}
+
+/// What a run is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Queued {
+    pub org: OrgId,
+    pub plan_hash: Digest,
+    pub payload: Json,
+    pub status: RunStatus,
+    pub request_id: Option<String>,
+    pub priority: i32,
+    pub start_at: Option<Timestamp>,
+    /// The evaluated concurrency key.
+    pub slot_key: Option<String>,
+    pub parent: Option<ParentStep>,
+}
+
+/// The step of another run that a child run answers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParentStep {
+    pub run: RunId,
+    pub step: String,
+    pub logical_attempt: u32,
+    /// How many runs are above this one.
+    pub depth: u32,
+}
+
+/// How a step began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Started {
+    /// The node whose executor has it.
+    pub worker: Option<NodeId>,
+    /// A `foreach` step: how many items.
+    pub items: Option<u32>,
+    /// A `workflow` step: its child run.
+    pub child: Option<RunId>,
+    /// A `wait` step: the signal's name.
+    pub waits_for: Option<String>,
+    /// When a timer ends it: the end of a `sleep`, or the time limit of a step that has no executor.
+    pub due_at: Option<Timestamp>,
+    pub input_hash: Option<Digest>,
+}
+
+impl Body {
+    #[must_use]
+    pub fn event_type(&self) -> &'static str {
+        match self {
+            Body::RunQueued(_) => "RunQueued",
+            Body::RunApproved => "RunApproved",
+            Body::RunStarted => "RunStarted",
+            Body::RunPaused => "RunPaused",
+            Body::RunResumed => "RunResumed",
+            Body::RunCompleted => "RunCompleted",
+            Body::RunFailed { .. } => "RunFailed",
+            Body::RunCancelled { .. } => "RunCancelled",
+            Body::RunTerminated { .. } => "RunTerminated",
+            Body::RunReopened => "RunReopened",
+            Body::RunContinued { .. } => "RunContinued",
+            Body::StepStarted(_) => "StepStarted",
+            Body::StepCompleted { .. } => "StepCompleted",
+            Body::StepFailed { .. } => "StepFailed",
+            Body::StepSkipped { .. } => "StepSkipped",
+            Body::StepRetryScheduled { .. } => "StepRetryScheduled",
+            Body::SignalAccepted { .. } => "SignalAccepted",
+            Body::SignalRejected { .. } => "SignalRejected",
+        }
+    }
+
+    /// The status this event gives its run, if it gives one.
+    #[must_use]
+    pub fn run_status(&self) -> Option<RunStatus> {
+        match self {
+            Body::RunQueued(queued) => Some(queued.status),
+            Body::RunApproved => Some(RunStatus::Approved),
+            Body::RunStarted | Body::RunResumed | Body::RunReopened => Some(RunStatus::Running),
+            Body::RunPaused => Some(RunStatus::Paused),
+            Body::RunCompleted => Some(RunStatus::Completed),
+            Body::RunFailed { .. } => Some(RunStatus::Failed),
+            Body::RunCancelled { .. } => Some(RunStatus::Cancelled),
+            Body::RunTerminated { .. } => Some(RunStatus::Terminated),
+            _ => None,
+        }
+    }
+
+    /// Roughly how many bytes the event takes in the log.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        let variable = match self {
+            Body::RunQueued(queued) => queued.payload.len(),
+            Body::StepCompleted { output: Some(output) } => output.len(),
+            Body::SignalAccepted { payload, .. } => payload.len(),
+            Body::RunFailed { error } | Body::StepFailed { error } => error.message.len(),
+            Body::StepRetryScheduled { reset, .. } => reset.len() * 16,
+            _ => 0,
+        };
+        128 + variable as u64
+    }
+}
+
+impl EventId {
+    /// Derived, so that it is unique because (run, seq) is, and costs no index.
+    #[must_use]
+    pub fn of(run: RunId, seq: u64) -> EventId {
+        let digest = Digest::of_parts([b"milepost.event".as_slice(), run.0.as_bytes(), &seq.to_be_bytes()]);
+        let mut bytes = [0_u8; 16];
+        bytes.copy_from_slice(&digest.0[..16]);
+        EventId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+}

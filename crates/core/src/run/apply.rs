@@ -1,0 +1,394 @@
+//! `apply`: one event changes the state. Replaying a log and deciding use this same function.
+
+use std::sync::Arc;
+
+use super::state::{
+    Fact, Failure, Phase, REMEMBERED_SIGNALS, RunState, Running, RunningKind, StepState, Timer, TimerChange, TimerPurpose,
+};
+use crate::event::{Body, Event, Started, StepRef};
+use crate::id::RunId;
+use crate::plan::{Action, Plan, StepIndex};
+use crate::status::{SkipReason, StepStatus};
+use crate::time::Timestamp;
+
+/// The log says something that cannot follow what it said before.
+#[derive(Debug, thiserror::Error)]
+#[error("event {seq} ({event_type}) cannot follow: {reason}")]
+pub struct Illegal {
+    seq: u64,
+    event_type: &'static str,
+    reason: String,
+}
+
+impl RunState {
+    /// The state after a run's first event.
+    ///
+    /// # Errors
+    /// It is not a `RunQueued` with sequence number 1.
+    pub fn begin(run: RunId, plan: Arc<Plan>, event: &Event) -> Result<RunState, Illegal> {
+        let Body::RunQueued(queued) = &event.body else {
+            return Err(illegal(event, "a log begins with RunQueued"));
+        };
+        if event.seq != 1 {
+            return Err(illegal(event, "a log begins with 1"));
+        }
+        let mut state = RunState::new(run, plan, queued, event.at);
+        state.learn(1, queued.payload.clone());
+        state.bytes_since_continue = event.body.size();
+        if let Some(due_at) = queued.start_at {
+            state.arm(1, due_at, TimerPurpose::StartAt);
+        }
+        Ok(state)
+    }
+
+    /// # Errors
+    /// The event cannot follow; the state is then worth nothing and must be dropped.
+    pub fn apply(&mut self, event: &Event) -> Result<(), Illegal> {
+        if event.seq != self.last_seq + 1 {
+            return Err(illegal(event, format!("the event before it is {}", self.last_seq)));
+        }
+        if let Some(next) = event.body.run_status() {
+            if !self.status.may_become(next) {
+                return Err(illegal(event, format!("a run that is {} does not become {next}", self.status)));
+            }
+            self.status = next;
+        }
+        match (&event.body, event.step) {
+            (Body::RunStarted, None) => self.run_started(),
+            (Body::RunApproved | Body::RunPaused | Body::RunResumed | Body::RunReopened, None)
+            | (Body::SignalRejected { .. }, None) => {}
+            (Body::RunCompleted, None) => self.disarm_all(),
+            (Body::RunFailed { .. }, None) => self.run_failed(),
+            (Body::RunCancelled { .. } | Body::RunTerminated { .. }, None) => self.run_stopped(),
+            (Body::RunContinued { count }, None) => self.run_continued(*count),
+            (Body::SignalAccepted { name, payload, .. }, None) => {
+                self.signal_accepted(event, name);
+                self.learn(event.seq, payload.clone());
+            }
+            (Body::StepStarted(started), Some(step)) => self.step_started(event, step, started)?,
+            (Body::StepCompleted { output }, Some(step)) => {
+                self.step_completed(event, step)?;
+                if let Some(output) = output {
+                    self.learn(event.seq, output.clone());
+                }
+            }
+            (Body::StepFailed { error }, Some(step)) => {
+                self.step_failed(event, step)?;
+                if self.first_failure.is_none() {
+                    self.first_failure = Some(Failure { seq: event.seq, step, error: error.clone() });
+                }
+            }
+            (Body::StepSkipped { reason }, Some(step)) => self.step_skipped(event, step, *reason)?,
+            (Body::StepRetryScheduled { retry_at, reset, operator }, Some(step)) => {
+                self.retry_scheduled(event, step, *retry_at, *operator)?;
+                for reset in reset {
+                    self.reset(event, *reset)?;
+                }
+            }
+            _ => return Err(illegal(event, "it does not fit a run in this state")),
+        }
+        self.last_seq = event.seq;
+        self.bytes_since_continue += event.body.size();
+        Ok(())
+    }
+
+    fn run_started(&mut self) {
+        self.disarm_all();
+        for index in 0..self.steps.len() {
+            if self.steps[index].open == 0 {
+                self.make_ready(StepRef::whole(index as StepIndex));
+            }
+        }
+    }
+
+    /// What waited for a retry is in line again should the run be reopened.
+    fn run_failed(&mut self) {
+        let waiting = std::mem::take(&mut self.backoff);
+        self.disarm_all();
+        for step in waiting.into_keys() {
+            self.make_ready(step);
+        }
+    }
+
+    fn run_stopped(&mut self) {
+        self.disarm_all();
+        self.backoff.clear();
+        self.running.clear();
+        self.active = 0;
+        self.ready.clear();
+        self.stopping = true;
+    }
+
+    fn run_continued(&mut self, count: u32) {
+        self.continues = count;
+        self.steps_since_continue = 0;
+        self.bytes_since_continue = 0;
+    }
+
+    fn signal_accepted(&mut self, event: &Event, name: &str) {
+        if let Some(signal) = event.signal {
+            if self.seen_signals.len() == REMEMBERED_SIGNALS {
+                self.seen_signals.pop_front();
+            }
+            self.seen_signals.push_back(signal);
+        }
+        while self.signal_times.front().is_some_and(|at| event.at.ms_since(*at) >= 60_000) {
+            self.signal_times.pop_front();
+        }
+        self.signal_times.push_back(event.at);
+        match super::signal::Verb::of(name) {
+            Some(super::signal::Verb::Cancel) => self.stopping = true,
+            Some(_) => {}
+            None => self.inbox.entry(name.to_owned()).or_default().push_back(event.seq),
+        }
+    }
+
+    fn step_started(&mut self, event: &Event, step: StepRef, started: &Started) -> Result<(), Illegal> {
+        self.expect(event, step, StepStatus::Running)?;
+        self.ready.remove(&step);
+        self.end_backoff(step);
+        let state = self.step_mut(step).expect("it was just looked at");
+        state.phase = Phase::Running;
+        state.logical_attempt = event.logical_attempt;
+        state.engine_attempt = event.engine_attempt;
+        let kind = self.running_kind(step, started);
+        if kind == RunningKind::Items {
+            self.expand(step.step, started.items.unwrap_or(0));
+        } else {
+            self.active += 1;
+            if let Some(items) = step.item.and_then(|_| self.items.get_mut(&step.step)) {
+                items.running += 1;
+            }
+        }
+        let timer = started.due_at.map(|due_at| {
+            self.arm(event.seq, due_at, TimerPurpose::End(step));
+            event.seq
+        });
+        self.running.insert(step, Running { kind, timer });
+        Ok(())
+    }
+
+    fn running_kind(&self, step: StepRef, started: &Started) -> RunningKind {
+        if started.items.is_some() {
+            return RunningKind::Items;
+        }
+        match self.plan.step(step.step).action {
+            Action::Task => RunningKind::Task { worker: started.worker },
+            Action::Sleep => RunningKind::Sleep,
+            Action::Wait => RunningKind::Wait { signal: started.waits_for.clone().unwrap_or_default() },
+            Action::Child => RunningKind::Child { run: started.child.unwrap_or(self.run) },
+        }
+    }
+
+    /// Makes the items of a `foreach` step, or, when it is tried again, opens those that failed.
+    fn expand(&mut self, step: StepIndex, count: u32) {
+        let items = self.items.entry(step).or_default();
+        items.steps.resize(count as usize, StepState::new(0));
+        let mut fresh = Vec::new();
+        for (item, state) in items.steps.iter_mut().enumerate() {
+            match state.phase {
+                Phase::Completed | Phase::Skipped(_) => continue,
+                Phase::Failed => {
+                    items.failed -= 1;
+                    self.failures -= 1;
+                    state.spent = state.logical_attempt;
+                }
+                _ => {}
+            }
+            fresh.push(StepRef::item(step, item as u32));
+        }
+        items.unfinished = fresh.len() as u32;
+        for step in fresh {
+            self.make_ready(step);
+        }
+    }
+
+    fn step_completed(&mut self, event: &Event, step: StepRef) -> Result<(), Illegal> {
+        self.expect(event, step, StepStatus::Completed)?;
+        self.take_awaited_signal(step);
+        self.end(event, step, Phase::Completed);
+        self.step_mut(step).expect("it was just looked at").output_seq = event.seq;
+        if step.item.is_none() {
+            self.satisfy_dependents(step.step);
+        }
+        Ok(())
+    }
+
+    /// A `wait` step that ends well has taken the signal it waited for.
+    fn take_awaited_signal(&mut self, step: StepRef) {
+        let Some(RunningKind::Wait { signal }) = self.running.get(&step).map(|running| &running.kind) else { return };
+        if let Some(line) = self.inbox.get_mut(signal) {
+            line.pop_front();
+            if line.is_empty() {
+                let signal = signal.clone();
+                self.inbox.remove(&signal);
+            }
+        }
+    }
+
+    fn step_failed(&mut self, event: &Event, step: StepRef) -> Result<(), Illegal> {
+        self.expect(event, step, StepStatus::Failed)?;
+        self.end(event, step, Phase::Failed);
+        self.failures += 1;
+        if let Some(items) = step.item.and_then(|_| self.items.get_mut(&step.step)) {
+            items.failed += 1;
+        }
+        Ok(())
+    }
+
+    fn step_skipped(&mut self, event: &Event, step: StepRef, reason: SkipReason) -> Result<(), Illegal> {
+        self.expect(event, step, StepStatus::Skipped)?;
+        self.end(event, step, Phase::Skipped(reason));
+        if reason.satisfies() && step.item.is_none() {
+            self.satisfy_dependents(step.step);
+        }
+        Ok(())
+    }
+
+    /// What all endings of a step have in common.
+    fn end(&mut self, event: &Event, step: StepRef, phase: Phase) {
+        self.ready.remove(&step);
+        self.end_backoff(step);
+        let was_active = self.stop_running(step);
+        let state = self.step_mut(step).expect("the caller looked at it");
+        state.phase = phase;
+        state.logical_attempt = event.logical_attempt;
+        state.engine_attempt = event.engine_attempt;
+        self.steps_since_continue += 1;
+        match step.item.and_then(|_| self.items.get_mut(&step.step)) {
+            Some(items) => {
+                items.unfinished -= 1;
+                items.running -= u32::from(was_active);
+            }
+            None => self.unfinished -= 1,
+        }
+    }
+
+    /// Answers whether the step was among the active ones.
+    fn stop_running(&mut self, step: StepRef) -> bool {
+        let Some(running) = self.running.remove(&step) else { return false };
+        if let Some(seq) = running.timer {
+            self.disarm(seq);
+        }
+        let active = running.kind != RunningKind::Items;
+        self.active -= u32::from(active);
+        active
+    }
+
+    fn retry_scheduled(&mut self, event: &Event, step: StepRef, retry_at: Timestamp, operator: bool) -> Result<(), Illegal> {
+        self.expect(event, step, StepStatus::Pending)?;
+        let state = self.step_mut(step).expect("it was just looked at");
+        let lost = state.phase == Phase::Running;
+        if operator {
+            state.spent = state.logical_attempt;
+        }
+        state.logical_attempt = event.logical_attempt;
+        // Where the attempt itself goes on, the event says which hand it is in next.
+        state.engine_attempt = event.engine_attempt.saturating_sub(1);
+        if lost {
+            let was_active = self.stop_running(step);
+            if let Some(items) = step.item.and_then(|_| self.items.get_mut(&step.step)) {
+                items.running -= u32::from(was_active);
+            }
+        } else {
+            self.reopen(step);
+        }
+        if retry_at > event.at {
+            self.step_mut(step).expect("it was just looked at").phase = Phase::Backoff;
+            self.arm(event.seq, retry_at, TimerPurpose::Retry(step));
+            self.backoff.insert(step, event.seq);
+        } else {
+            self.make_ready(step);
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self, step: StepRef) {
+        self.failures -= 1;
+        match step.item.and_then(|_| self.items.get_mut(&step.step)) {
+            Some(items) => {
+                items.failed -= 1;
+                items.unfinished += 1;
+            }
+            None => self.unfinished += 1,
+        }
+        if self.first_failure.as_ref().is_some_and(|failure| failure.step.step == step.step) {
+            self.first_failure = None;
+        }
+    }
+
+    /// Opens a step that had been skipped because one before it failed.
+    fn reset(&mut self, event: &Event, step: StepIndex) -> Result<(), Illegal> {
+        self.expect(event, StepRef::whole(step), StepStatus::Pending)?;
+        self.steps[step as usize].phase = Phase::Pending;
+        self.unfinished += 1;
+        Ok(())
+    }
+
+    fn satisfy_dependents(&mut self, step: StepIndex) {
+        let plan = self.plan.clone();
+        for dependent in &plan.step(step).dependents {
+            let state = &mut self.steps[*dependent as usize];
+            state.open -= 1;
+            if state.open == 0 && state.phase == Phase::Pending {
+                self.make_ready(StepRef::whole(*dependent));
+            }
+        }
+    }
+
+    /// Its turn has come: the dependencies are satisfied, or an attempt is to be made again.
+    fn make_ready(&mut self, step: StepRef) {
+        let state = self.step_mut(step).expect("the caller looked at it");
+        state.phase = Phase::Ready;
+        self.ready.insert(step);
+        self.scratch.fresh.push(step);
+    }
+
+    fn end_backoff(&mut self, step: StepRef) {
+        if let Some(seq) = self.backoff.remove(&step) {
+            self.disarm(seq);
+        }
+    }
+
+    fn arm(&mut self, seq: u64, due_at: Timestamp, purpose: TimerPurpose) {
+        self.timers.insert(seq, Timer { due_at, purpose });
+        self.scratch.timer_changes.push(TimerChange::Arm { seq, due_at });
+    }
+
+    fn disarm(&mut self, seq: u64) {
+        if self.timers.remove(&seq).is_some() {
+            self.scratch.timer_changes.push(TimerChange::Disarm { seq });
+        }
+    }
+
+    fn disarm_all(&mut self) {
+        let seqs: Vec<u64> = self.timers.keys().copied().collect();
+        for seq in seqs {
+            self.disarm(seq);
+        }
+    }
+
+    /// The transition table of steps allows what the event says.
+    fn expect(&self, event: &Event, step: StepRef, next: StepStatus) -> Result<(), Illegal> {
+        match self.step(step) {
+            Some(state) if state.phase.status().may_become(next) => Ok(()),
+            Some(state) => Err(illegal(event, format!("a step that is {:?} does not become {next}", state.phase))),
+            None => Err(illegal(event, "it has no such step")),
+        }
+    }
+
+    pub(super) fn fact(&self, seq: u64) -> Option<&Fact> {
+        self.scratch.facts.get(&seq)
+    }
+
+    /// Forgets what replaying left behind: nobody has to act on what happened before.
+    pub(super) fn settle_scratch(&mut self) {
+        self.scratch.fresh.clear();
+        self.scratch.blocked.clear();
+        self.scratch.timer_changes.clear();
+    }
+}
+
+fn illegal(event: &Event, reason: impl Into<String>) -> Illegal {
+    Illegal { seq: event.seq, event_type: event.body.event_type(), reason: reason.into() }
+}

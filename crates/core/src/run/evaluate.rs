@@ -1,0 +1,235 @@
+//! Expressions against a run: which values they see, and which are not at hand.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::state::{Phase, RunState};
+use crate::canonical;
+use crate::event::{ErrorInfo, StepRef};
+use crate::expression::{Scope, StepOutputs, Template};
+use crate::hash::Digest;
+use crate::json::Json;
+use crate::limits::Limits;
+use crate::plan::StepIndex;
+use crate::status::SkipReason;
+
+/// Why an expression has no value now.
+#[derive(Debug)]
+pub(super) enum NoValue {
+    /// Events whose content is not at hand.
+    Missing(Vec<u64>),
+    Failed(ErrorInfo),
+}
+
+impl NoValue {
+    fn expression(message: String) -> NoValue {
+        NoValue::Failed(ErrorInfo::fatal("expression_failed", message))
+    }
+}
+
+struct Outputs(Vec<(StepIndex, Arc<Value>)>);
+
+impl StepOutputs for Outputs {
+    fn output(&self, step: StepIndex) -> Option<&Value> {
+        self.0.iter().find(|(index, _)| *index == step).map(|(_, value)| &**value)
+    }
+}
+
+/// A resolved input: its canonical text, which is also what is hashed.
+pub(super) struct Input {
+    pub(super) value: Value,
+    pub(super) json: Json,
+    pub(super) hash: Digest,
+}
+
+impl RunState {
+    /// Resolves a step's input.
+    pub(super) fn input(&mut self, step: StepRef, limits: &Limits) -> Result<Input, NoValue> {
+        let plan = self.plan.clone();
+        let template = &plan.step(step.step).input;
+        let value = match template.constant() {
+            Some(value) => value.clone(),
+            None => self.render(template, step, limits)?,
+        };
+        let text = canonical::to_string(&value)
+            .map_err(|error| NoValue::Failed(ErrorInfo::fatal("bad_input", format!("the input of this step: {error}"))))?;
+        if text.len() > limits.input_bytes {
+            return Err(NoValue::Failed(ErrorInfo::fatal(
+                "input_too_large",
+                format!(
+                    "the input of this step has {} bytes, the limit is {}; pass a reference to the data instead",
+                    text.len(),
+                    limits.input_bytes
+                ),
+            )));
+        }
+        let hash = Digest::of(text.as_bytes());
+        Ok(Input { value, json: Json::trusted(text), hash })
+    }
+
+    fn render(&mut self, template: &Template, step: StepRef, limits: &Limits) -> Result<Value, NoValue> {
+        let item = self.item_value(step, limits)?;
+        self.with_scope(template.steps(), item.as_ref(), step.item, limits, |scope| {
+            template.render(scope).map_err(|error| NoValue::expression(error.message))
+        })
+    }
+
+    pub(super) fn condition(&mut self, step: StepIndex, limits: &Limits) -> Result<bool, NoValue> {
+        let plan = self.plan.clone();
+        let Some(when) = &plan.step(step).when else { return Ok(true) };
+        self.with_scope(when.steps(), None, None, limits, |scope| {
+            when.truthy(scope).map_err(|error| NoValue::expression(error.message))
+        })
+    }
+
+    /// The list that a `foreach` step goes over.
+    pub(super) fn items_of(&mut self, step: StepIndex, limits: &Limits) -> Result<Vec<Value>, NoValue> {
+        let plan = self.plan.clone();
+        let Some(foreach) = &plan.step(step).foreach else { return Ok(Vec::new()) };
+        let value = self.with_scope(foreach.steps(), None, None, limits, |scope| {
+            foreach.evaluate(scope).map_err(|error| NoValue::expression(error.message))
+        })?;
+        match value {
+            Value::Array(items) if items.len() <= limits.foreach_items => Ok(items),
+            Value::Array(items) => Err(NoValue::Failed(ErrorInfo::fatal(
+                "too_many_items",
+                format!("foreach yields {} items, the limit is {}; split the list", items.len(), limits.foreach_items),
+            ))),
+            other => Err(NoValue::Failed(ErrorInfo::fatal(
+                "not_a_list",
+                format!("foreach must yield a list, this is {}", kind_of(&other)),
+            ))),
+        }
+    }
+
+    /// The item of a sub-step. The list is kept while its items are being handed out.
+    fn item_value(&mut self, step: StepRef, limits: &Limits) -> Result<Option<Value>, NoValue> {
+        let Some(item) = step.item else { return Ok(None) };
+        if self.scratch.items.as_ref().is_none_or(|(of, _)| *of != step.step) {
+            let list = self.items_of(step.step, limits)?;
+            self.scratch.items = Some((step.step, list));
+        }
+        let value = self.scratch.items.as_ref().and_then(|(_, list)| list.get(item as usize)).cloned();
+        value.map(Some).ok_or_else(|| NoValue::expression(format!("the list of this foreach has no item {item} any more")))
+    }
+
+    fn with_scope<T>(
+        &mut self,
+        steps: &[StepIndex],
+        item: Option<&Value>,
+        index: Option<u32>,
+        limits: &Limits,
+        work: impl FnOnce(&Scope<'_>) -> Result<T, NoValue>,
+    ) -> Result<T, NoValue> {
+        let mut missing = Vec::new();
+        let payload = self.fact(1).map(|fact| fact.value().clone());
+        if payload.is_none() {
+            missing.push(1);
+        }
+        let mut outputs = Vec::with_capacity(steps.len());
+        for step in steps {
+            match self.output_value(*step, &mut missing) {
+                Some(value) => outputs.push((*step, value)),
+                None if missing.is_empty() => {
+                    let id = &self.plan.step(*step).id;
+                    return Err(NoValue::expression(format!("step `{id}` has no output")));
+                }
+                None => {}
+            }
+        }
+        let Some(payload) = payload.filter(|_| missing.is_empty()) else { return Err(NoValue::Missing(missing)) };
+        let run = self.run_value();
+        work(&Scope {
+            payload: &payload,
+            run,
+            steps: &Outputs(outputs),
+            item,
+            index: index.map(u64::from),
+            fuel: limits.expression_fuel,
+        })
+    }
+
+    /// The output of a step that has ended well, or the events to read for it.
+    fn output_value(&mut self, step: StepIndex, missing: &mut Vec<u64>) -> Option<Arc<Value>> {
+        Some(match self.output_fact(step, missing)? {
+            Output::Null => Arc::new(Value::Null),
+            Output::Of(seq) => self.fact(seq)?.value().clone(),
+        })
+    }
+
+    /// The same as text.
+    pub(super) fn output_json(&mut self, step: StepIndex, missing: &mut Vec<u64>) -> Option<Json> {
+        Some(match self.output_fact(step, missing)? {
+            Output::Null => Json::null(),
+            Output::Of(seq) => self.fact(seq)?.json.clone(),
+        })
+    }
+
+    fn output_fact(&mut self, step: StepIndex, missing: &mut Vec<u64>) -> Option<Output> {
+        let state = self.steps[step as usize];
+        match state.phase {
+            Phase::Completed => {}
+            Phase::Skipped(SkipReason::Condition) => return Some(Output::Null),
+            _ => return None,
+        }
+        let seq = state.output_seq;
+        if self.fact(seq).is_some() {
+            return Some(Output::Of(seq));
+        }
+        let Some(items) = self.items.get(&step) else {
+            missing.push(seq);
+            return None;
+        };
+        let seqs: Vec<u64> = items.steps.iter().map(|item| item.output_seq).collect();
+        let before = missing.len();
+        missing.extend(seqs.iter().filter(|seq| **seq != 0 && !self.scratch.facts.contains_key(seq)));
+        if missing.len() > before {
+            return None;
+        }
+        let list = self.join(&seqs);
+        self.learn(seq, list);
+        Some(Output::Of(seq))
+    }
+
+    fn join(&self, seqs: &[u64]) -> Json {
+        let mut list = String::from("[");
+        for seq in seqs {
+            if list.len() > 1 {
+                list.push(',');
+            }
+            // An item that the operator skipped has no output.
+            list.push_str(self.fact(*seq).map_or("null", |fact| fact.json.as_str()));
+        }
+        list.push(']');
+        Json::trusted(list)
+    }
+
+    fn run_value(&self) -> &Value {
+        self.scratch.run_value.get_or_init(|| {
+            json!({
+                "id": self.run,
+                "workflow": &*self.plan.name,
+                "version": &*self.plan.version,
+                "priority": self.priority,
+                "created_at": self.created_at,
+            })
+        })
+    }
+}
+
+enum Output {
+    Null,
+    Of(u64),
+}
+
+pub(super) fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

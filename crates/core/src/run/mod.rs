@@ -1,0 +1,287 @@
+//! What a run may do. `decide` turns a command into events, and the events change the state through `apply`; both are
+//! pure. One file per thing a run can do.
+//!
+//! ```text
+//!   command ──► decide ──► events ──► apply ──► state ──► what else follows? ──► …
+//!                  │
+//!                  ├──► effects: values the engine carries out after (or in) the commit
+//!                  └──► questions: facts that are missing; answered with `learn`, then `Command::Continue`
+//! ```
+//!
+//! **Invariant:** the state changes only through `apply`, so folding the log gives the state that deciding left.
+//! **Invariant:** a decision that was rejected emitted nothing.
+
+mod apply;
+mod checkpoint;
+mod child;
+mod evaluate;
+mod finish;
+mod foreach;
+mod operator;
+mod ready;
+mod recover;
+mod retry;
+mod signal;
+mod start;
+mod state;
+mod step;
+mod stop;
+mod timer;
+mod wait;
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+
+use crate::event::{Body, ErrorInfo, Event, StepRef};
+use crate::id::{NodeId, RunId, SignalId};
+use crate::json::Json;
+use crate::limits::Limits;
+use crate::plan::StepIndex;
+use crate::time::Timestamp;
+
+pub use apply::Illegal;
+pub use checkpoint::{CHECKPOINT_FORMAT, UnreadableCheckpoint};
+pub use start::{SlotQuestion, StartRun, Starting};
+pub use state::{RunState, TimerChange};
+
+/// Something that is to happen to a run.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// An executor has room for this ready step.
+    Dispatch { step: StepRef, worker: NodeId },
+    Complete { task: TaskRef, output: Json },
+    Fail { task: TaskRef, error: ErrorInfo },
+    FireTimer { seq: u64 },
+    Signal(Signal),
+    ChildEnded { child: RunId, outcome: ChildOutcome },
+    /// So many runs hold a slot under this run's concurrency key.
+    SlotsHeld { held: u32 },
+    /// This node takes the run over from one that is gone; `None` when nobody had it.
+    Adopt { lost: Option<NodeId> },
+    /// The missing facts are there now.
+    Continue,
+}
+
+/// One attempt of one step, as its executor knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TaskRef {
+    pub step: StepRef,
+    pub logical_attempt: u32,
+    pub engine_attempt: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Signal {
+    pub id: SignalId,
+    /// `PAUSE`, `RESUME`, …, or a name of the user's own.
+    pub name: String,
+    pub step: Option<String>,
+    pub payload: Json,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChildOutcome {
+    Completed { output: Json },
+    Failed { error: ErrorInfo },
+    /// Cancelled or terminated.
+    Stopped,
+}
+
+/// What the engine has to do once the events are written (or, where it writes rows, in the same commit).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Give this step to an executor that has room.
+    Ready { step: StepRef },
+    Execute(Box<Task>),
+    CancelTask { task: TaskRef },
+    Timer(TimerChange),
+    StartChild(Box<ChildStart>),
+    StopChild { child: RunId, terminate: bool },
+    NotifyParent { parent: RunId, outcome: ChildOutcome },
+    HoldSlot,
+    WaitForSlot { limit: u32 },
+    ReleaseSlot,
+    Checkpoint { seq: u64, state: Vec<u8> },
+}
+
+/// A step's attempt, ready to be carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    pub task: TaskRef,
+    pub index: StepIndex,
+    /// `shots[3]`.
+    pub step_id: String,
+    pub input: Json,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChildStart {
+    pub run: RunId,
+    pub reference: String,
+    pub payload: Json,
+    pub priority: i32,
+    pub parent: crate::event::ParentStep,
+}
+
+/// What a command led to.
+#[derive(Debug, Default)]
+pub struct Decision {
+    pub events: Vec<Event>,
+    pub effects: Vec<Effect>,
+    /// Sequence numbers of events whose content is needed before this can be committed.
+    pub missing: Vec<u64>,
+}
+
+/// Why a command was not carried out. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Rejection {
+    pub kind: RejectionKind,
+    /// Stable, for programs.
+    pub code: &'static str,
+    /// Says what is wrong and what to do.
+    pub message: String,
+}
+
+/// Cut by what the caller does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RejectionKind {
+    /// Correct it and send it again.
+    Invalid,
+    NotFound,
+    /// It does not fit the run as it stands now.
+    Conflict,
+    /// Too much at once: try again later.
+    Limited,
+    /// An outcome of an attempt that is no longer this one's: drop it.
+    Stale,
+    /// A rule was broken in here. The state is worth nothing any more.
+    Bug,
+}
+
+impl Rejection {
+    pub(crate) fn new(kind: RejectionKind, code: &'static str, message: impl Into<String>) -> Rejection {
+        Rejection { kind, code, message: message.into() }
+    }
+}
+
+/// What comes in with a command: the time, randomness and the settings.
+#[derive(Debug)]
+pub struct Context<'a> {
+    pub now: Timestamp,
+    pub limits: &'a Limits,
+    entropy: Cell<u64>,
+}
+
+impl<'a> Context<'a> {
+    #[must_use]
+    pub fn new(now: Timestamp, entropy: u64, limits: &'a Limits) -> Context<'a> {
+        Context { now, limits, entropy: Cell::new(entropy) }
+    }
+
+    /// The next number drawn from the entropy that came in (splitmix64).
+    fn draw(&self) -> u64 {
+        let next = self.entropy.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.entropy.set(next);
+        let mixed = (next ^ (next >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A new UUIDv7.
+    #[must_use]
+    pub fn draw_run_id(&self) -> RunId {
+        let mut random = [0_u8; 10];
+        random[..8].copy_from_slice(&self.draw().to_be_bytes());
+        random[8..].copy_from_slice(&self.draw().to_be_bytes()[..2]);
+        let ms = u64::try_from(self.now.0 / 1000).unwrap_or(0);
+        RunId(uuid::Builder::from_unix_timestamp_millis(ms, &random).into_uuid())
+    }
+}
+
+/// Decides what a command does to a run.
+///
+/// # Errors
+/// The command does not fit; nothing was changed (unless the kind is `Bug`).
+pub fn decide(state: &mut RunState, command: Command, context: &Context<'_>) -> Result<Decision, Rejection> {
+    let mut decider = Decider::new(state, context);
+    match command {
+        Command::Dispatch { step, worker } => decider.dispatch(step, worker)?,
+        Command::Complete { task, output } => decider.complete(task, output)?,
+        Command::Fail { task, error } => decider.fail(task, error)?,
+        Command::FireTimer { seq } => decider.fire_timer(seq)?,
+        Command::Signal(signal) => decider.signal(signal)?,
+        Command::ChildEnded { child, outcome } => decider.child_ended(child, outcome)?,
+        Command::SlotsHeld { held } => decider.slots_held(held)?,
+        Command::Adopt { lost } => decider.adopt(lost),
+        Command::Continue => decider.unblock(),
+    }
+    decider.finish()
+}
+
+/// Gathers what one command leads to. The state it holds is changed only by the events it emits.
+struct Decider<'a> {
+    state: &'a mut RunState,
+    context: &'a Context<'a>,
+    decision: Decision,
+    /// The signal that this is about.
+    signal: Option<SignalId>,
+    broken: Option<Illegal>,
+}
+
+impl<'a> Decider<'a> {
+    fn new(state: &'a mut RunState, context: &'a Context<'a>) -> Decider<'a> {
+        Decider { state, context, decision: Decision::default(), signal: None, broken: None }
+    }
+
+    /// Follows up on all that became ready, ends the run if it is over, rotates its history if it is long.
+    fn finish(mut self) -> Result<Decision, Rejection> {
+        self.advance();
+        if self.decision.missing.is_empty() {
+            self.settle();
+        }
+        if self.decision.missing.is_empty() {
+            self.rotate_history();
+        }
+        if let Some(illegal) = self.broken {
+            return Err(Rejection::new(RejectionKind::Bug, "internal", illegal.to_string()));
+        }
+        Ok(self.decision)
+    }
+
+    fn emit_run(&mut self, body: Body) {
+        self.emit(None, 0, 0, None, body);
+    }
+
+    fn emit_step(&mut self, step: StepRef, logical_attempt: u32, engine_attempt: u32, body: Body) {
+        self.emit(Some(step), logical_attempt, engine_attempt, None, body);
+    }
+
+    fn emit(&mut self, step: Option<StepRef>, logical_attempt: u32, engine_attempt: u32, parent: Option<u64>, body: Body) {
+        let event = Event {
+            seq: self.state.last_seq + 1,
+            at: self.context.now,
+            step,
+            logical_attempt,
+            engine_attempt,
+            signal: self.signal,
+            parent,
+            body,
+        };
+        if self.broken.is_some() {
+            return;
+        }
+        match self.state.apply(&event) {
+            Ok(()) => self.decision.events.push(event),
+            Err(illegal) => self.broken = Some(illegal),
+        }
+        let changes = self.state.scratch.timer_changes.drain(..).map(Effect::Timer);
+        self.decision.effects.extend(changes);
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        self.decision.effects.push(effect);
+    }
+}

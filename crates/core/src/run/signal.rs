@@ -1,0 +1,148 @@
+//! Signals: the ones the engine knows, and names of the user's own.
+
+use super::{Decider, Rejection, RejectionKind, Signal};
+use crate::event::{Body, StepRef};
+use crate::status::RunStatus;
+
+/// The signals that the engine itself acts on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Pause,
+    Resume,
+    Cancel,
+    Terminate,
+    Approve,
+    Reject,
+    RetryStep,
+    SkipStep,
+}
+
+impl Verb {
+    pub(super) fn of(name: &str) -> Option<Verb> {
+        Some(match name {
+            "PAUSE" => Verb::Pause,
+            "RESUME" => Verb::Resume,
+            "CANCEL" => Verb::Cancel,
+            "TERMINATE" => Verb::Terminate,
+            "APPROVE" => Verb::Approve,
+            "REJECT" => Verb::Reject,
+            "RETRY_STEP" => Verb::RetryStep,
+            "SKIP_STEP" => Verb::SkipStep,
+            _ => return None,
+        })
+    }
+}
+
+impl Decider<'_> {
+    /// The same signal sent twice is one signal.
+    pub(super) fn signal(&mut self, signal: Signal) -> Result<(), Rejection> {
+        if self.state.seen_signals.contains(&signal.id) {
+            return Ok(());
+        }
+        let verb = Verb::of(&signal.name);
+        let step = self.check_signal(&signal, verb)?;
+        self.signal = Some(signal.id);
+        if let Some(refusal) = self.refusal(verb, &signal.name, step) {
+            self.emit_run(Body::SignalRejected { name: signal.name, reason: refusal.message.clone() });
+            // The refusal is on record; the sender learns of it by the event.
+            return Ok(());
+        }
+        let payload = signal.payload;
+        let accepted = Body::SignalAccepted { name: signal.name.clone(), step, payload: payload.clone() };
+        self.emit_run(accepted);
+        match verb {
+            Some(Verb::Pause) => self.emit_run(Body::RunPaused),
+            Some(Verb::Resume) => self.resume(),
+            Some(Verb::Cancel) => self.cancel(),
+            Some(Verb::Terminate) => self.terminate(&payload),
+            Some(Verb::Approve) => self.approve(),
+            Some(Verb::Reject) => self.refuse(&payload),
+            Some(Verb::RetryStep) => self.retry_step(step),
+            Some(Verb::SkipStep) => self.skip_step(step),
+            None => {
+                if let Some(waiting) = self.waiting_step(&signal.name, step) {
+                    self.answer_wait(waiting, payload);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with a signal whatever the run does: nothing is recorded.
+    fn check_signal(&self, signal: &Signal, verb: Option<Verb>) -> Result<Option<StepRef>, Rejection> {
+        let limits = self.context.limits;
+        let invalid = |code, message: String| Err(Rejection::new(RejectionKind::Invalid, code, message));
+        if signal.name.is_empty() || signal.name.chars().count() > limits.name_chars {
+            return invalid("bad_signal", format!("a signal's type has 1 to {} characters", limits.name_chars));
+        }
+        if signal.payload.len() > limits.signal_bytes {
+            let message = format!(
+                "the signal's payload has {} bytes, the limit is {}; pass a reference to the data instead",
+                signal.payload.len(),
+                limits.signal_bytes
+            );
+            return invalid("signal_too_large", message);
+        }
+        let step = match &signal.step {
+            None => None,
+            Some(name) => match StepRef::parse(name, &self.state.plan).filter(|step| self.state.step(*step).is_some()) {
+                Some(step) => Some(step),
+                None => {
+                    let message = format!("the run has no step `{name}`");
+                    return Err(Rejection::new(RejectionKind::NotFound, "unknown_step", message));
+                }
+            },
+        };
+        if step.is_none() && matches!(verb, Some(Verb::RetryStep | Verb::SkipStep)) {
+            return invalid("missing_step", format!("{} needs `step_id`", signal.name));
+        }
+        if self.state.status.is_terminal() && !(self.state.status == RunStatus::Failed && verb == Some(Verb::RetryStep)) {
+            let message = format!("the run is {} and takes no {} any more", self.state.status, signal.name);
+            return Err(Rejection::new(RejectionKind::Conflict, "run_ended", message));
+        }
+        self.check_rate()?;
+        Ok(step)
+    }
+
+    fn check_rate(&self) -> Result<(), Rejection> {
+        let limits = self.context.limits;
+        let recent = self.state.signal_times.iter().filter(|at| self.context.now.ms_since(**at) < 60_000).count();
+        let buffered: usize = self.state.inbox.values().map(std::collections::VecDeque::len).sum();
+        let limited = |message| Err(Rejection::new(RejectionKind::Limited, "too_many_signals", message));
+        if recent >= limits.signals_per_minute {
+            return limited(format!("a run takes {} signals a minute; try again later", limits.signals_per_minute));
+        }
+        if buffered >= limits.buffered_signals {
+            return limited(format!("{buffered} signals wait for a step that wants them; no more are kept"));
+        }
+        Ok(())
+    }
+
+    /// Why a well-formed signal does not fit the run as it stands. That goes on record.
+    fn refusal(&self, verb: Option<Verb>, name: &str, step: Option<StepRef>) -> Option<Rejection> {
+        let status = self.state.status;
+        let reason = match verb {
+            Some(Verb::Pause) if status != RunStatus::Running => format!("only a running run can be paused, it is {status}"),
+            Some(Verb::Pause) if self.state.stopping => "the run is being cancelled".to_owned(),
+            Some(Verb::Resume) if status != RunStatus::Paused => format!("only a paused run can be resumed, it is {status}"),
+            Some(Verb::Approve | Verb::Reject) if !(status == RunStatus::Pending && self.state.plan.approval) => {
+                format!("the run does not wait for approval, it is {status}")
+            }
+            Some(Verb::Cancel) if self.state.stopping => "the run is being cancelled already".to_owned(),
+            Some(Verb::RetryStep) => self.retry_refusal(step?)?,
+            Some(Verb::SkipStep) => self.skip_refusal(step?)?,
+            _ => return None,
+        };
+        Some(Rejection::new(RejectionKind::Conflict, "signal_rejected", format!("{name}: {reason}")))
+    }
+
+    fn resume(&mut self) {
+        self.emit_run(Body::RunResumed);
+        self.look_at_all();
+    }
+
+    fn approve(&mut self) {
+        self.emit_run(Body::RunApproved);
+        self.start_if_possible();
+    }
+}

@@ -1,0 +1,251 @@
+//! Starting: a run comes into being, and begins when nothing keeps it back (approval, `start_at`, room under its key).
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::evaluate::kind_of;
+use super::{Context, Decider, Decision, Effect, Rejection, RejectionKind, RunState};
+use crate::canonical;
+use crate::event::{Body, Event, ParentStep, Queued};
+use crate::expression::{Scope, StepOutputs};
+use crate::id::{OrgId, RunId};
+use crate::json::Json;
+use crate::plan::{Concurrency, OnLimit, Plan, StepIndex};
+use crate::status::RunStatus;
+use crate::time::Timestamp;
+
+/// A run that somebody wants.
+#[derive(Clone, Debug)]
+pub struct StartRun {
+    pub org: OrgId,
+    pub run: RunId,
+    pub payload: Json,
+    pub request_id: Option<String>,
+    pub priority: i32,
+    pub start_at: Option<Timestamp>,
+    pub parent: Option<ParentStep>,
+}
+
+/// How many runs hold a slot under this key?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotQuestion {
+    pub key: String,
+    pub limit: u32,
+}
+
+/// A start that passed every check at the door.
+#[derive(Debug)]
+pub struct Starting {
+    request: StartRun,
+    plan: Arc<Plan>,
+    slot_key: Option<String>,
+}
+
+impl Starting {
+    /// Checks all that can be checked without the database.
+    ///
+    /// # Errors
+    /// The payload is too large, is not what `params` asks for, or some other limit is passed.
+    pub fn check(request: StartRun, plan: Arc<Plan>, context: &Context<'_>) -> Result<Starting, Rejection> {
+        let limits = context.limits;
+        if request.payload.len() > limits.payload_bytes {
+            return Err(invalid(
+                "payload_too_large",
+                format!(
+                    "the payload has {} bytes, the limit is {}; store the data elsewhere and pass a reference to it",
+                    request.payload.len(),
+                    limits.payload_bytes
+                ),
+            ));
+        }
+        if request.request_id.as_ref().is_some_and(|id| id.is_empty() || id.chars().count() > limits.name_chars) {
+            return Err(invalid("bad_request_id", format!("a request id has 1 to {} characters", limits.name_chars)));
+        }
+        if let Some(parent) = request.parent.as_ref().filter(|parent| parent.depth > limits.child_depth) {
+            return Err(invalid(
+                "too_deep",
+                format!("{} runs stand above this one, the limit is {}; does a workflow start itself?", parent.depth, limits.child_depth),
+            ));
+        }
+        let payload = canonical::parse_strict(request.payload.as_str(), limits.json_depth)
+            .map_err(|error| invalid("bad_payload", format!("the payload: {error}")))?;
+        check_params(&plan, &payload)?;
+        let slot_key = match &plan.concurrency {
+            None => None,
+            Some(concurrency) => Some(evaluate_key(concurrency, &payload, &request, &plan, context)?),
+        };
+        Ok(Starting { request, plan, slot_key })
+    }
+
+    /// The fact that the start depends on, if there is one.
+    #[must_use]
+    pub fn question(&self, now: Timestamp) -> Option<SlotQuestion> {
+        let later = self.plan.approval || self.request.start_at.is_some_and(|at| at > now);
+        match (&self.plan.concurrency, &self.slot_key) {
+            (Some(concurrency), Some(key)) if !later => Some(SlotQuestion { key: key.clone(), limit: concurrency.limit }),
+            _ => None,
+        }
+    }
+
+    /// Makes the run. `held` answers [`Starting::question`].
+    ///
+    /// # Errors
+    /// There is no room under its key, and the document says `reject`.
+    pub fn begin(self, held: Option<u32>, context: &Context<'_>) -> Result<(RunState, Decision), Rejection> {
+        let Starting { request, plan, slot_key } = self;
+        let room = match (&plan.concurrency, held) {
+            (Some(concurrency), Some(held)) => has_room(concurrency, held, slot_key.as_deref())?,
+            _ => true,
+        };
+        let status = if plan.approval || !room { RunStatus::Pending } else { RunStatus::Queued };
+        let queued = Event {
+            seq: 1,
+            at: context.now,
+            step: None,
+            logical_attempt: 0,
+            engine_attempt: 0,
+            signal: None,
+            parent: None,
+            body: Body::RunQueued(Box::new(Queued {
+                org: request.org,
+                plan_hash: plan.hash,
+                payload: request.payload,
+                status,
+                request_id: request.request_id,
+                priority: request.priority,
+                start_at: request.start_at.filter(|at| *at > context.now),
+                slot_key,
+                parent: request.parent,
+            })),
+        };
+        let bug = |error: super::Illegal| Rejection::new(RejectionKind::Bug, "internal", error.to_string());
+        let mut state = RunState::begin(request.run, plan, &queued).map_err(bug)?;
+        let timers: Vec<Effect> = state.scratch.timer_changes.drain(..).map(Effect::Timer).collect();
+        let mut decider = Decider::new(&mut state, context);
+        decider.decision.events.push(queued);
+        decider.decision.effects.extend(timers);
+        decider.begin(held.is_some(), room);
+        let decision = decider.finish()?;
+        Ok((state, decision))
+    }
+}
+
+impl Decider<'_> {
+    /// Right after the first event: starts, or notes what it waits for.
+    fn begin(&mut self, asked: bool, room: bool) {
+        if !room {
+            self.wait_for_slot();
+        } else if self.state.may_start(self.context.now) && (asked || self.state.slot_key.is_none()) {
+            self.start();
+        }
+    }
+
+    fn start(&mut self) {
+        if self.state.slot_key.is_some() {
+            self.effect(Effect::HoldSlot);
+        }
+        self.emit_run(Body::RunStarted);
+    }
+
+    fn wait_for_slot(&mut self) {
+        if let Some(concurrency) = &self.state.plan.clone().concurrency {
+            self.effect(Effect::WaitForSlot { limit: concurrency.limit });
+        }
+    }
+
+    /// What keeps the run back has gone: starts it, or gets in line under its key.
+    pub(super) fn start_if_possible(&mut self) {
+        if !self.state.may_start(self.context.now) {
+            return;
+        }
+        if self.state.slot_key.is_some() {
+            self.wait_for_slot();
+        } else {
+            self.start();
+        }
+    }
+
+    /// Somebody counted who holds a slot under this run's key.
+    pub(super) fn slots_held(&mut self, held: u32) -> Result<(), Rejection> {
+        if !self.state.waits_for_slot(self.context.now) {
+            return Err(Rejection::new(RejectionKind::Stale, "not_waiting", "the run does not wait for a slot"));
+        }
+        if self.state.plan.concurrency.as_ref().is_some_and(|concurrency| held < concurrency.limit) {
+            self.start();
+        }
+        Ok(())
+    }
+}
+
+fn has_room(concurrency: &Concurrency, held: u32, key: Option<&str>) -> Result<bool, Rejection> {
+    if held < concurrency.limit {
+        return Ok(true);
+    }
+    match concurrency.on_limit {
+        OnLimit::Queue => Ok(false),
+        OnLimit::Reject => Err(Rejection::new(
+            RejectionKind::Limited,
+            "concurrency_limit",
+            format!(
+                "{held} runs are under way with the concurrency key `{}`, the limit is {}; try again when one has ended",
+                key.unwrap_or_default(),
+                concurrency.limit
+            ),
+        )),
+    }
+}
+
+fn check_params(plan: &Plan, payload: &Value) -> Result<(), Rejection> {
+    let Some(schema) = &plan.params else { return Ok(()) };
+    let problems = schema.check(payload);
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let list: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    Err(invalid("payload_invalid", format!("the payload is not what `params` asks for: {}", list.join("; "))))
+}
+
+struct NoSteps;
+
+impl StepOutputs for NoSteps {
+    fn output(&self, _: StepIndex) -> Option<&Value> {
+        None
+    }
+}
+
+fn evaluate_key(
+    concurrency: &Concurrency,
+    payload: &Value,
+    request: &StartRun,
+    plan: &Plan,
+    context: &Context<'_>,
+) -> Result<String, Rejection> {
+    let run = serde_json::json!({
+        "id": request.run, "workflow": &*plan.name, "version": &*plan.version, "priority": request.priority,
+    });
+    let scope =
+        Scope { payload, run: &run, steps: &NoSteps, item: None, index: None, fuel: context.limits.expression_fuel };
+    let value = concurrency
+        .key
+        .render(&scope)
+        .map_err(|error| invalid("expression_failed", format!("the concurrency key: {}", error.message)))?;
+    let key = match value {
+        Value::String(text) => text,
+        Value::Number(_) | Value::Bool(_) => value.to_string(),
+        other => {
+            return Err(invalid("bad_concurrency_key", format!("the concurrency key must be a text, this is {}", kind_of(&other))));
+        }
+    };
+    if key.chars().count() > context.limits.name_chars {
+        return Err(invalid(
+            "bad_concurrency_key",
+            format!("the concurrency key has more than {} characters", context.limits.name_chars),
+        ));
+    }
+    Ok(key)
+}
+
+fn invalid(code: &'static str, message: impl Into<String>) -> Rejection {
+    Rejection::new(RejectionKind::Invalid, code, message)
+}

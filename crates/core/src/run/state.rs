@@ -1,0 +1,334 @@
+//! A run's state: what its log adds up to, and nothing else. Changed only by [`super::apply`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
+
+use crate::event::{ErrorInfo, ParentStep, Queued, StepRef};
+use crate::id::{NodeId, OrgId, RunId, SignalId};
+use crate::json::Json;
+use crate::plan::{OnFailure, Plan, StepIndex};
+use crate::status::{RunStatus, SkipReason, StepStatus};
+use crate::time::Timestamp;
+
+/// How many ids of past signals a run remembers, to tell a repeated one.
+pub(super) const REMEMBERED_SIGNALS: usize = 1000;
+
+#[derive(Clone, Debug)]
+pub struct RunState {
+    pub org: OrgId,
+    pub run: RunId,
+    pub plan: Arc<Plan>,
+    pub status: RunStatus,
+    pub last_seq: u64,
+    pub priority: i32,
+    pub created_at: Timestamp,
+    /// The evaluated concurrency key.
+    pub slot_key: Option<String>,
+    pub parent: Option<ParentStep>,
+
+    pub(super) steps: Vec<StepState>,
+    /// The items of `foreach` steps that have begun.
+    pub(super) items: BTreeMap<StepIndex, Items>,
+    /// Steps whose turn has come and that nobody has begun.
+    pub(super) ready: BTreeSet<StepRef>,
+    pub(super) running: BTreeMap<StepRef, Running>,
+    /// How many of `running` are not whole `foreach` steps.
+    pub(super) active: u32,
+    /// By the sequence number of the event that armed them.
+    pub(super) timers: BTreeMap<u64, Timer>,
+    /// Steps that wait for a retry, with their timers.
+    pub(super) backoff: BTreeMap<StepRef, u64>,
+    /// Whole steps that have not ended.
+    pub(super) unfinished: u32,
+    /// Steps and items that stand failed.
+    pub(super) failures: u32,
+    pub(super) first_failure: Option<Failure>,
+    pub(super) stopping: bool,
+    /// Signals that no step has waited for yet: by name, the sequence numbers of their events.
+    pub(super) inbox: BTreeMap<String, VecDeque<u64>>,
+    pub(super) seen_signals: VecDeque<SignalId>,
+    /// When the latest signals came, for the limit per minute.
+    pub(super) signal_times: VecDeque<Timestamp>,
+    pub(super) continues: u32,
+    pub(super) steps_since_continue: u32,
+    pub(super) bytes_since_continue: u64,
+
+    pub(super) scratch: Scratch,
+}
+
+/// Not part of the state: what is in reach at the moment, and what the last events led to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scratch {
+    /// Values that events carry, by sequence number. May be forgotten at any time and is asked for when needed.
+    pub(super) facts: HashMap<u64, Fact>,
+    pub(super) fact_bytes: usize,
+    /// Became ready by the events applied since the last look.
+    pub(super) fresh: Vec<StepRef>,
+    /// Could not be looked at because a fact was missing.
+    pub(super) blocked: Vec<StepRef>,
+    pub(super) timer_changes: Vec<TimerChange>,
+    pub(super) run_value: OnceLock<Value>,
+    /// The list of the `foreach` step whose items are being handed out.
+    pub(super) items: Option<(StepIndex, Vec<Value>)>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Fact {
+    pub(super) json: Json,
+    value: OnceLock<Arc<Value>>,
+}
+
+impl Fact {
+    pub(super) fn new(json: Json) -> Fact {
+        Fact { json, value: OnceLock::new() }
+    }
+
+    pub(super) fn value(&self) -> &Arc<Value> {
+        self.value.get_or_init(|| Arc::new(self.json.to_value()))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimerChange {
+    Arm { seq: u64, due_at: Timestamp },
+    Disarm { seq: u64 },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) seq: u64,
+    pub(super) step: StepRef,
+    pub(super) error: ErrorInfo,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StepState {
+    pub(super) phase: Phase,
+    /// Dependencies that are not satisfied yet.
+    pub(super) open: u32,
+    /// Of the current attempt or the last one; 0 before the first.
+    pub(super) logical_attempt: u32,
+    pub(super) engine_attempt: u32,
+    /// Attempts before the operator asked for more; they do not count against `max_attempts`.
+    pub(super) spent: u32,
+    /// The event that carries the output, or ended a `foreach` step.
+    pub(super) output_seq: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Pending,
+    Ready,
+    Running,
+    /// Waits for its retry's timer.
+    Backoff,
+    Completed,
+    Failed,
+    Skipped(SkipReason),
+}
+
+impl Phase {
+    pub(super) fn status(self) -> StepStatus {
+        match self {
+            Phase::Pending | Phase::Ready | Phase::Backoff => StepStatus::Pending,
+            Phase::Running => StepStatus::Running,
+            Phase::Completed => StepStatus::Completed,
+            Phase::Failed => StepStatus::Failed,
+            Phase::Skipped(_) => StepStatus::Skipped,
+        }
+    }
+}
+
+impl StepState {
+    pub(super) fn new(open: u32) -> StepState {
+        StepState { phase: Phase::Pending, open, logical_attempt: 0, engine_attempt: 0, spent: 0, output_seq: 0 }
+    }
+}
+
+/// The sub-steps of a `foreach` step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Items {
+    pub(super) steps: Vec<StepState>,
+    pub(super) unfinished: u32,
+    pub(super) running: u32,
+    pub(super) failed: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Running {
+    pub(super) kind: RunningKind,
+    /// Ends a sleep, or the patience with a wait or a child.
+    pub(super) timer: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RunningKind {
+    Task { worker: Option<NodeId> },
+    Sleep,
+    Wait { signal: String },
+    Child { run: RunId },
+    Items,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Timer {
+    pub(super) due_at: Timestamp,
+    pub(super) purpose: TimerPurpose,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TimerPurpose {
+    StartAt,
+    Retry(StepRef),
+    /// The end of a sleep, or of the patience with a wait or a child.
+    End(StepRef),
+}
+
+impl RunState {
+    pub(super) fn new(run: RunId, plan: Arc<Plan>, queued: &Queued, at: Timestamp) -> RunState {
+        let steps: Vec<StepState> =
+            plan.steps.iter().map(|step| StepState::new(u32::try_from(step.depends_on.len()).unwrap_or(u32::MAX))).collect();
+        RunState {
+            org: queued.org,
+            run,
+            status: queued.status,
+            last_seq: 1,
+            priority: queued.priority,
+            created_at: at,
+            slot_key: queued.slot_key.clone(),
+            parent: queued.parent.clone(),
+            unfinished: u32::try_from(steps.len()).unwrap_or(u32::MAX),
+            plan,
+            steps,
+            items: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            running: BTreeMap::new(),
+            active: 0,
+            timers: BTreeMap::new(),
+            backoff: BTreeMap::new(),
+            failures: 0,
+            first_failure: None,
+            stopping: false,
+            inbox: BTreeMap::new(),
+            seen_signals: VecDeque::new(),
+            signal_times: VecDeque::new(),
+            continues: 0,
+            steps_since_continue: 0,
+            bytes_since_continue: 0,
+            scratch: Scratch::default(),
+        }
+    }
+
+    pub(super) fn step(&self, step: StepRef) -> Option<&StepState> {
+        match step.item {
+            None => self.steps.get(step.step as usize),
+            Some(item) => self.items.get(&step.step)?.steps.get(item as usize),
+        }
+    }
+
+    pub(super) fn step_mut(&mut self, step: StepRef) -> Option<&mut StepState> {
+        match step.item {
+            None => self.steps.get_mut(step.step as usize),
+            Some(item) => self.items.get_mut(&step.step)?.steps.get_mut(item as usize),
+        }
+    }
+
+    /// No new steps start: the run is being stopped, or a step failed and the document says `stop`.
+    pub(super) fn halted(&self) -> bool {
+        self.stopping || (self.failures > 0 && self.plan.on_failure == OnFailure::Stop)
+    }
+
+    /// New steps may start.
+    pub(super) fn moves(&self) -> bool {
+        self.status == RunStatus::Running && !self.halted()
+    }
+
+    /// Nothing but room under its concurrency key keeps the run from starting.
+    #[must_use]
+    pub fn waits_for_slot(&self, now: Timestamp) -> bool {
+        self.slot_key.is_some() && self.may_start(now)
+    }
+
+    /// Approved where that is asked for, and its time has come.
+    pub(super) fn may_start(&self, now: Timestamp) -> bool {
+        let due = self.timers.values().all(|timer| timer.due_at <= now);
+        due && match self.status {
+            RunStatus::Pending => !self.plan.approval,
+            RunStatus::Approved | RunStatus::Queued => true,
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_startable(&self, step: StepRef, now: Timestamp) -> bool {
+        let due = |seq: &u64| self.timers.get(seq).is_some_and(|timer| timer.due_at <= now);
+        self.ready.contains(&step) || self.backoff.get(&step).is_some_and(due)
+    }
+
+    /// Ready steps, and those whose retry is due.
+    pub(super) fn startable(&self, now: Timestamp) -> Vec<StepRef> {
+        let due = self.backoff.iter().filter(|(_, seq)| self.timers.get(seq).is_some_and(|timer| timer.due_at <= now));
+        self.ready.iter().copied().chain(due.map(|(step, _)| *step)).collect()
+    }
+
+    /// An executor of some node has, or should be given, work of this run.
+    #[must_use]
+    pub fn needs_node(&self) -> bool {
+        let held = self.running.values().any(|running| matches!(running.kind, RunningKind::Task { .. }));
+        held || (self.moves() && !self.ready.is_empty())
+    }
+
+    /// The timers that must be armed for this run.
+    pub fn armed_timers(&self) -> impl Iterator<Item = (u64, Timestamp)> {
+        self.timers.iter().map(|(seq, timer)| (*seq, timer.due_at))
+    }
+
+    /// Child runs that this run waits for.
+    pub fn awaited_children(&self) -> impl Iterator<Item = RunId> {
+        self.running.values().filter_map(|running| match running.kind {
+            RunningKind::Child { run } => Some(run),
+            _ => None,
+        })
+    }
+
+    /// Whether somebody outside has to act: a signal, an approval, a resume.
+    #[must_use]
+    pub fn waits_for_people(&self) -> bool {
+        let signal = self.running.values().any(|running| matches!(running.kind, RunningKind::Wait { .. }));
+        signal || self.status == RunStatus::Paused || (self.status == RunStatus::Pending && self.plan.approval)
+    }
+
+    /// Tells the state what an event carries: its output, payload or signal. Facts never change.
+    pub fn learn(&mut self, seq: u64, json: Json) {
+        self.scratch.fact_bytes += json.len();
+        if let Some(old) = self.scratch.facts.insert(seq, Fact::new(json)) {
+            self.scratch.fact_bytes -= old.json.len();
+        }
+    }
+
+    /// Roughly how many bytes this state takes in memory.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let items: usize = self.items.values().map(|items| items.steps.len()).sum();
+        (self.steps.len() + items) * size_of::<StepState>()
+            + (self.ready.len() + self.running.len() + self.timers.len()) * 64
+            + self.scratch.fact_bytes
+            + self.scratch.facts.len() * 96
+            + 1024
+    }
+}
+
+impl RunState {
+    /// The state after a log that begins with its first event, or after a checkpoint and what came later.
+    ///
+    /// # Errors
+    /// The events do not follow each other.
+    pub fn replay<'e>(mut self, events: impl IntoIterator<Item = &'e crate::event::Event>) -> Result<RunState, super::Illegal> {
+        for event in events {
+            self.apply(event)?;
+        }
+        self.settle_scratch();
+        Ok(self)
+    }
+}

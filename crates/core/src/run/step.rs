@@ -1,0 +1,130 @@
+//! A step is handed out, and its executor answers.
+
+use super::evaluate::NoValue;
+use super::state::{Phase, RunningKind};
+use super::{Decider, Effect, Rejection, RejectionKind, Task, TaskRef};
+use crate::event::{Body, ErrorInfo, Started, StepRef};
+use crate::id::NodeId;
+use crate::json::Json;
+use crate::plan::StepIndex;
+use crate::status::SkipReason;
+
+impl Decider<'_> {
+    /// An executor takes a ready step.
+    pub(super) fn dispatch(&mut self, step: StepRef, worker: NodeId) -> Result<(), Rejection> {
+        if !self.state.moves() || !self.state.is_startable(step, self.context.now) {
+            return Err(stale("the step is not ready (any more)"));
+        }
+        let input = match self.state.input(step, self.context.limits) {
+            Ok(input) => input,
+            Err(NoValue::Missing(seqs)) => {
+                // Looked at again, and offered again, once the facts are there.
+                self.state.scratch.blocked.push(step);
+                self.decision.missing.extend(seqs);
+                return Ok(());
+            }
+            Err(NoValue::Failed(error)) => {
+                let attempt = self.next_attempt(step);
+                self.step_has_failed(step, attempt, 0, error);
+                return Ok(());
+            }
+        };
+        let (logical_attempt, engine_attempt) = self.attempts_of_start(step);
+        let started = Started { worker: Some(worker), input_hash: Some(input.hash), ..Started::default() };
+        self.emit_step(step, logical_attempt, engine_attempt, Body::StepStarted(started));
+        self.effect(Effect::Execute(Box::new(Task {
+            task: TaskRef { step, logical_attempt, engine_attempt },
+            index: step.step,
+            step_id: step.name(&self.state.plan),
+            input: input.json,
+        })));
+        Ok(())
+    }
+
+    /// Logical and engine attempt of a start that is about to be recorded.
+    pub(super) fn attempts_of_start(&self, step: StepRef) -> (u32, u32) {
+        let logical = self.next_attempt(step);
+        let engine = match self.state.step(step) {
+            Some(state) if state.logical_attempt == logical => state.engine_attempt + 1,
+            _ => 1,
+        };
+        (logical, engine)
+    }
+
+    pub(super) fn complete(&mut self, task: TaskRef, output: Json) -> Result<(), Rejection> {
+        self.check_task(task)?;
+        if output.len() > self.context.limits.output_bytes {
+            let error = ErrorInfo::fatal(
+                "output_too_large",
+                format!(
+                    "the output has {} bytes, the limit is {}; store it elsewhere and return a reference to it",
+                    output.len(),
+                    self.context.limits.output_bytes
+                ),
+            );
+            self.step_has_failed(task.step, task.logical_attempt, task.engine_attempt, error);
+            return Ok(());
+        }
+        self.step_has_completed(task.step, task.logical_attempt, task.engine_attempt, output);
+        Ok(())
+    }
+
+    pub(super) fn fail(&mut self, task: TaskRef, error: ErrorInfo) -> Result<(), Rejection> {
+        self.check_task(task)?;
+        if self.state.stopping && error.code == "cancelled" {
+            let body = Body::StepSkipped { reason: SkipReason::Cancelled };
+            self.emit_step(task.step, task.logical_attempt, task.engine_attempt, body);
+            self.item_has_ended(task.step);
+        } else {
+            self.step_has_failed(task.step, task.logical_attempt, task.engine_attempt, error);
+        }
+        Ok(())
+    }
+
+    /// Only the attempt that is under way may say how it ended.
+    fn check_task(&self, task: TaskRef) -> Result<(), Rejection> {
+        let fits = self.state.step(task.step).is_some_and(|step| {
+            step.phase == Phase::Running
+                && step.logical_attempt == task.logical_attempt
+                && step.engine_attempt == task.engine_attempt
+        });
+        let is_task = self.state.running.get(&task.step).is_some_and(|running| matches!(running.kind, RunningKind::Task { .. }));
+        if fits && is_task { Ok(()) } else { Err(stale("another attempt has taken over, or the run has ended")) }
+    }
+
+    pub(super) fn step_has_completed(&mut self, step: StepRef, logical: u32, engine: u32, output: Json) {
+        self.emit_step(step, logical, engine, Body::StepCompleted { output: Some(output) });
+        self.item_has_ended(step);
+    }
+
+    /// Records a failure, and what follows: a retry, or the end of all that depends on the step.
+    pub(super) fn step_has_failed(&mut self, step: StepRef, logical: u32, engine: u32, error: ErrorInfo) {
+        let retry = self.retry_delay(step, logical, &error);
+        self.emit_step(step, logical, engine, Body::StepFailed { error });
+        match retry {
+            Some(delay_ms) => self.schedule_retry(step, logical + 1, delay_ms),
+            None if step.item.is_some() => self.item_has_ended(step),
+            None => self.skip_dependents(step.step, SkipReason::UpstreamFailed),
+        }
+    }
+
+    /// Skips all that can no longer run because `step` did not end well.
+    pub(super) fn skip_dependents(&mut self, step: StepIndex, reason: SkipReason) {
+        let cause = self.state.last_seq;
+        let plan = self.state.plan.clone();
+        let mut line: Vec<StepIndex> = plan.step(step).dependents.clone();
+        while let Some(next) = line.pop() {
+            let open = self.state.steps[next as usize];
+            if open.phase != Phase::Pending || self.broken.is_some() {
+                continue;
+            }
+            let body = Body::StepSkipped { reason };
+            self.emit(Some(StepRef::whole(next)), open.logical_attempt, 0, Some(cause), body);
+            line.extend_from_slice(&plan.step(next).dependents);
+        }
+    }
+}
+
+pub(super) fn stale(message: &str) -> Rejection {
+    Rejection::new(RejectionKind::Stale, "stale_attempt", message)
+}

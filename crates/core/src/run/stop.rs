@@ -1,0 +1,74 @@
+//! Cancel, terminate, reject: stopping only ever gets more severe.
+
+use super::state::RunningKind;
+use super::{Decider, Effect, TaskRef};
+use crate::event::{Body, StepRef};
+use crate::json::Json;
+use crate::status::SkipReason;
+
+impl Decider<'_> {
+    /// Asks every step under way to stop; the run is cancelled when the last of them has.
+    pub(super) fn cancel(&mut self) {
+        let running: Vec<(StepRef, RunningKind)> =
+            self.state.running.iter().map(|(step, running)| (*step, running.kind.clone())).collect();
+        for (step, kind) in running {
+            match kind {
+                RunningKind::Task { .. } => self.cancel_task(step),
+                RunningKind::Child { run } => self.effect(Effect::StopChild { child: run, terminate: false }),
+                RunningKind::Sleep | RunningKind::Wait { .. } => self.skip_running(step, SkipReason::Cancelled),
+                RunningKind::Items => {}
+            }
+        }
+    }
+
+    pub(super) fn cancel_task(&mut self, step: StepRef) {
+        if let Some(state) = self.state.step(step) {
+            let task =
+                TaskRef { step, logical_attempt: state.logical_attempt, engine_attempt: state.engine_attempt };
+            self.effect(Effect::CancelTask { task });
+        }
+    }
+
+    pub(super) fn skip_running(&mut self, step: StepRef, reason: SkipReason) {
+        if let Some(state) = self.state.step(step).copied() {
+            self.emit_step(step, state.logical_attempt, state.engine_attempt, Body::StepSkipped { reason });
+            self.item_has_ended(step);
+        }
+    }
+
+    /// A run that is being cancelled ends with its last step, whether it was paused, waiting or running.
+    pub(super) fn end_cancelled_if_idle(&mut self) {
+        if self.state.stopping && self.state.active == 0 && !self.state.status.is_terminal() {
+            self.end_stopped(Body::RunCancelled { reason: "cancelled".to_owned() });
+        }
+    }
+
+    /// At once, whatever is under way.
+    pub(super) fn terminate(&mut self, payload: &Json) {
+        let running: Vec<(StepRef, RunningKind)> =
+            self.state.running.iter().map(|(step, running)| (*step, running.kind.clone())).collect();
+        for (step, kind) in running {
+            match kind {
+                RunningKind::Task { .. } => self.cancel_task(step),
+                RunningKind::Child { run } => self.effect(Effect::StopChild { child: run, terminate: true }),
+                _ => {}
+            }
+        }
+        self.end_stopped(Body::RunTerminated { reason: reason_of(payload, "terminated") });
+    }
+
+    /// Approval was refused.
+    pub(super) fn refuse(&mut self, payload: &Json) {
+        self.end_stopped(Body::RunCancelled { reason: reason_of(payload, "rejected") });
+    }
+
+    fn end_stopped(&mut self, body: Body) {
+        self.emit_run(body);
+        self.run_has_ended(super::ChildOutcome::Stopped);
+    }
+}
+
+fn reason_of(payload: &Json, otherwise: &str) -> String {
+    let given = serde_json::from_str::<serde_json::Value>(payload.as_str()).ok();
+    given.as_ref().and_then(|value| value.get("reason")?.as_str()).unwrap_or(otherwise).to_owned()
+}

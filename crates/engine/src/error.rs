@@ -1,0 +1,60 @@
+//! What the engine answers when it cannot do what it was asked. Cut by what the caller does next.
+
+use milepost_core::document::Problem;
+use milepost_core::id::RunId;
+use milepost_core::run::{Rejection, RejectionKind};
+use milepost_store::StoreError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The request does not fit; its message says what to do.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The document has problems.
+    #[error("the document has {} problem(s), the first: {}", .0.len(), .0.first().map(ToString::to_string).unwrap_or_default())]
+    Invalid(Vec<Problem>),
+    #[error("there is no run {0}")]
+    NoSuchRun(RunId),
+    #[error("there is no workflow `{0}`; deploy it first, or put it into the same file")]
+    NoSuchWorkflow(String),
+    /// Nobody here can carry out these skills.
+    #[error("{}", unknown_skills(.0))]
+    UnknownSkills(Vec<(String, String)>),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What is stored makes no sense: stop this run and tell someone.
+    #[error("run {run} cannot be read: {reason}")]
+    Corrupt { run: RunId, reason: String },
+    #[error("the engine is shutting down")]
+    ShuttingDown,
+}
+
+fn unknown_skills(skills: &[(String, String)]) -> String {
+    let list: Vec<String> = skills.iter().map(|(step, skill)| format!("`{skill}` (step `{step}`)")).collect();
+    format!("no worker and no built-in skill is there for {}; built-in are {}", list.join(", "), crate::skills::BUILT_IN.join(", "))
+}
+
+impl EngineError {
+    /// A stable word for programs.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            EngineError::Rejected(rejection) => rejection.code,
+            EngineError::Invalid(_) => "invalid_document",
+            EngineError::NoSuchRun(_) => "unknown_run",
+            EngineError::NoSuchWorkflow(_) => "unknown_workflow",
+            EngineError::UnknownSkills(_) => "unknown_skill",
+            EngineError::Store(StoreError::Unavailable(_)) => "store_unavailable",
+            EngineError::Store(StoreError::DiskFull(_)) => "disk_full",
+            EngineError::Store(StoreError::Refused(_)) => "store_refused",
+            EngineError::Store(StoreError::Corrupt(_)) | EngineError::Corrupt { .. } => "corrupt",
+            EngineError::Store(StoreError::Unusable(_)) => "store_unusable",
+            EngineError::ShuttingDown => "shutting_down",
+        }
+    }
+
+    /// Nobody is to blame: an outcome came for an attempt that is over.
+    pub(crate) fn is_stale(&self) -> bool {
+        matches!(self, EngineError::Rejected(rejection) if rejection.kind == RejectionKind::Stale)
+    }
+}
