@@ -1,0 +1,158 @@
+//! JSON text read strictly: no duplicate keys, no integers that would be rounded, no bottomless nesting.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use super::{MAX_SAFE_INTEGER, is_safe};
+
+/// The text is not JSON that we take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message} at line {line} column {column}")]
+pub struct StrictJsonError {
+    pub message: String,
+    pub line: usize,
+    pub column: usize,
+}
+
+/// Reads JSON text. Containers inside containers count as depth; a scalar has depth 0.
+///
+/// # Errors
+/// The text is not JSON, repeats a key, is nested too deeply or holds an integer beyond ±(2^53 − 1).
+pub fn parse_strict(text: &str, max_depth: usize) -> Result<Value, StrictJsonError> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let value = Strict { depth_left: max_depth }.deserialize(&mut deserializer).map_err(explain)?;
+    deserializer.end().map_err(explain)?;
+    refuse_long_integers(text)?;
+    Ok(value)
+}
+
+/// `serde_json` hands integers beyond 64 bits over as floats, so they are found in the text: 20 digits and more.
+fn refuse_long_integers(text: &str) -> Result<(), StrictJsonError> {
+    let bytes = text.as_bytes();
+    let mut i = 0;
+    while i < bytes.len() {
+        i = match bytes[i] {
+            b'"' => end_of_text(bytes, i + 1),
+            b'0'..=b'9' | b'-' => end_of_number(bytes, i).ok_or_else(|| too_long(text, i))?,
+            _ => i + 1,
+        };
+    }
+    Ok(())
+}
+
+/// The position after the closing quote of a text that starts at `i`.
+fn end_of_text(bytes: &[u8], mut i: usize) -> usize {
+    while i < bytes.len() && bytes[i] != b'"' {
+        i += if bytes[i] == b'\\' { 2 } else { 1 };
+    }
+    i + 1
+}
+
+fn end_of_number(bytes: &[u8], start: usize) -> Option<usize> {
+    let length = bytes[start..].iter().take_while(|b| b.is_ascii_digit() || b"+-.eE".contains(b)).count();
+    let number = &bytes[start..start + length];
+    let whole = !number.iter().any(|b| b".eE".contains(b));
+    (!whole || length < 20).then_some(start + length)
+}
+
+fn too_long(text: &str, at: usize) -> StrictJsonError {
+    let before = &text[..at];
+    let line = before.matches('\n').count() + 1;
+    let column = at - before.rfind('\n').map_or(0, |i| i + 1) + 1;
+    let message = format!("an integer is beyond ±{MAX_SAFE_INTEGER}; send it as a string");
+    StrictJsonError { message, line, column }
+}
+
+fn explain(error: serde_json::Error) -> StrictJsonError {
+    let (line, column) = (error.line(), error.column());
+    let text = error.to_string();
+    let message = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text).to_owned();
+    StrictJsonError { message, line, column }
+}
+
+#[derive(Clone, Copy)]
+struct Strict {
+    depth_left: usize,
+}
+
+impl Strict {
+    fn inside<E: de::Error>(self) -> Result<Strict, E> {
+        let depth_left = self.depth_left.checked_sub(1).ok_or_else(|| E::custom("the JSON is nested too deeply"))?;
+        Ok(Strict { depth_left })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+fn integer<E: de::Error>(number: Number) -> Result<Value, E> {
+    if is_safe(&number) {
+        return Ok(Value::Number(number));
+    }
+    Err(E::custom(format_args!("the integer {number} is beyond ±{MAX_SAFE_INTEGER}; send it as a string")))
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        integer(value.into())
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        integer(value.into())
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("the number is out of range"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let inside = self.inside()?;
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element_seed(inside)? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let inside = self.inside()?;
+        let mut map = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            if map.contains_key(&key) {
+                return Err(de::Error::custom(format_args!("the key `{key}` appears twice")));
+            }
+            let value = access.next_value_seed(inside)?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}

@@ -1,0 +1,119 @@
+//! What is wrong with a document: where it is, what it is, and what was probably meant.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::near::near_name;
+use super::node::Position;
+use crate::canonical::pointer_segment;
+
+/// Beyond this many, further problems are not told: they have one cause.
+const MAX_PROBLEMS: usize = 1000;
+/// Suggestions look at every known name, so only the first problems get one.
+const MAX_SUGGESTIONS: usize = 50;
+
+/// One thing that is wrong with a document or a payload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// Stable; programs may match on it.
+    pub code: &'static str,
+    pub message: String,
+    /// A JSON pointer with steps by their id: `/steps/bgm/input/mood`.
+    pub path: String,
+    /// 1-based.
+    pub line: Option<u32>,
+    /// 1-based, in characters.
+    pub column: Option<u32>,
+    pub suggestion: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (Some(line), Some(column)) = (self.line, self.column) {
+            write!(f, "{line}:{column} ")?;
+        }
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        match &self.suggestion {
+            Some(suggestion) => write!(f, " ({suggestion})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The way from the document's root to one of its values; costs nothing until it is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Trail<'a> {
+    Root,
+    Key(&'a Trail<'a>, &'a str),
+    Index(&'a Trail<'a>, usize),
+}
+
+impl<'a> Trail<'a> {
+    pub(super) fn key(&'a self, key: &'a str) -> Trail<'a> {
+        Trail::Key(self, key)
+    }
+
+    pub(super) fn index(&'a self, index: usize) -> Trail<'a> {
+        Trail::Index(self, index)
+    }
+}
+
+impl fmt::Display for Trail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trail::Root => Ok(()),
+            Trail::Key(parent, key) => write!(f, "{parent}{}", pointer_segment(key)),
+            Trail::Index(parent, index) => write!(f, "{parent}/{index}"),
+        }
+    }
+}
+
+/// Collects the problems of one document.
+#[derive(Debug, Default)]
+pub(super) struct Problems {
+    all: Vec<Problem>,
+    suggestions: usize,
+}
+
+impl Problems {
+    pub(super) fn add(&mut self, code: &'static str, at: Position, path: &impl ToString, message: impl Into<String>) {
+        self.add_with(code, at, path, message, None);
+    }
+
+    pub(super) fn add_with(
+        &mut self,
+        code: &'static str,
+        at: Position,
+        path: &impl ToString,
+        message: impl Into<String>,
+        suggestion: Option<String>,
+    ) {
+        if self.all.len() < MAX_PROBLEMS {
+            let (line, column) = at.shown();
+            self.all.push(Problem { code, message: message.into(), path: path.to_string(), line, column, suggestion });
+        }
+    }
+
+    /// What was probably meant by an unknown name.
+    pub(super) fn suggest<'a>(&mut self, wanted: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+        self.suggestions += 1;
+        if self.suggestions > MAX_SUGGESTIONS {
+            return None;
+        }
+        near_name(wanted, known).map(|name| format!("did you mean `{name}`?"))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// In the order of the text.
+    pub(super) fn into_sorted(mut self) -> Vec<Problem> {
+        self.all.sort_by_key(|problem| (problem.line, problem.column));
+        self.all
+    }
+}

@@ -1,0 +1,227 @@
+//! Expressions: what stands inside `${{ }}`, compiled once and evaluated against a run's values.
+//!
+//! ```text
+//! text ─▶ lex ─▶ names (known? which steps?) ─▶ a plain path ─▶ walked over the JSON
+//!                                            └▶ anything else: paths become variables, minijinja does the rest
+//! ```
+//!
+//! **Invariant:** evaluation is a function of the scope alone: no clock, no randomness, no includes, no templates.
+
+mod jinja;
+mod lex;
+mod names;
+mod path;
+mod template;
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::limits::Limits;
+use crate::plan::StepIndex;
+
+use jinja::Jinja;
+use path::{Found, Path};
+pub use template::Template;
+pub(crate) use template::{Part, Piece, Raw, has_expression, split};
+
+/// Deeper nesting is refused whatever the limit says: parsers and compilers recurse on it.
+const MAX_DEPTH: usize = 100;
+/// Chains such as `a + b + c …` make trees as deep as they are long.
+const MAX_TOKENS: usize = 2048;
+
+/// The values an expression may see.
+#[derive(Clone, Copy)]
+pub struct Scope<'a> {
+    pub payload: &'a Value,
+    pub run: &'a Value,
+    pub steps: &'a dyn StepOutputs,
+    pub item: Option<&'a Value>,
+    pub index: Option<u64>,
+    /// Work one evaluation may do.
+    pub fuel: u64,
+}
+
+impl fmt::Debug for Scope<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("item", &self.item).field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+/// The outputs of a run's steps.
+pub trait StepOutputs {
+    /// `None`: the step has no output yet, and an expression that needs it is an error.
+    fn output(&self, step: StepIndex) -> Option<&Value>;
+}
+
+/// An expression could not be evaluated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct EvalError {
+    pub message: String,
+}
+
+/// An expression could not be compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CompileError {
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    pub(crate) suggestion: Option<String>,
+}
+
+impl CompileError {
+    pub(crate) fn new(code: &'static str, message: String) -> CompileError {
+        CompileError { code, message, suggestion: None }
+    }
+
+    fn name(message: String) -> CompileError {
+        CompileError::new("unknown_name", message)
+    }
+}
+
+/// Finds a step by the id an expression names.
+pub(crate) type FindStep<'a> = dyn Fn(&str) -> Result<StepIndex, CompileError> + 'a;
+
+/// Which names an expression may use, and how large it may be.
+pub(crate) struct Bindings<'a> {
+    pub(crate) step: &'a FindStep<'a>,
+    /// Whether `item` and `index` are known.
+    pub(crate) item: bool,
+    pub(crate) max_chars: usize,
+    pub(crate) max_depth: usize,
+}
+
+impl<'a> Bindings<'a> {
+    pub(crate) fn new(limits: &Limits, step: &'a FindStep<'a>, item: bool) -> Bindings<'a> {
+        Bindings { step, item, max_chars: limits.expression_chars, max_depth: limits.expression_depth.min(MAX_DEPTH) }
+    }
+}
+
+/// One compiled `${{ … }}`.
+pub struct Expression {
+    source: String,
+    steps: Vec<StepIndex>,
+    code: Code,
+}
+
+enum Code {
+    Constant(Value),
+    Path(Path),
+    Jinja(Box<Jinja>),
+}
+
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "${{{{ {} }}}}", self.source)
+    }
+}
+
+impl Expression {
+    /// Compiles what stands between `${{` and `}}`.
+    pub(crate) fn compile(source: &str, bindings: &Bindings<'_>) -> Result<Expression, CompileError> {
+        let source = source.trim();
+        check_length(source, bindings)?;
+        let bad = |reason: String| CompileError::new("bad_expression", format!("`{}`: {reason}", short(source)));
+        let tokens = lex::tokens(source).map_err(|_| bad("a text is not closed".into()))?;
+        check_depth(&tokens, source, bindings)?;
+        let mut found = names::paths(source, &tokens, bindings)?;
+        let steps = steps_of(&found);
+        let whole = found.len() == 1 && found[0].span == (0..source.len());
+        let code = match found.pop_if(|_| whole) {
+            Some(only) => Code::Path(only.path),
+            None => Code::Jinja(Box::new(Jinja::compile(source, found).map_err(bad)?)),
+        };
+        Ok(Expression { source: source.to_owned(), steps, code })
+    }
+
+    /// An expression that always yields the same.
+    pub(crate) fn constant(value: Value) -> Expression {
+        Expression { source: value.to_string(), steps: Vec::new(), code: Code::Constant(value) }
+    }
+
+    /// # Errors
+    /// Something it needs is undefined, an operation does not fit its values, or it does more work than it may.
+    pub fn evaluate(&self, scope: &Scope<'_>) -> Result<Value, EvalError> {
+        let result = match &self.code {
+            Code::Constant(value) => Ok(value.clone()),
+            Code::Path(path) => match path.walk(scope) {
+                Found::Value(value) => Ok(value.into_owned()),
+                Found::Undefined => Err(path.undefined()),
+                Found::Broken(error) => Err(error),
+            },
+            Code::Jinja(jinja) => jinja.evaluate(scope),
+        };
+        result.map_err(|error| self.explain(error))
+    }
+
+    /// Whether the value counts as true: not `null`, `false`, 0, nor an empty text, list or map.
+    ///
+    /// # Errors
+    /// As [`Expression::evaluate`].
+    pub fn truthy(&self, scope: &Scope<'_>) -> Result<bool, EvalError> {
+        let value = self.evaluate(scope)?;
+        Ok(match value {
+            Value::Null => false,
+            Value::Bool(value) => value,
+            Value::Number(number) => number.as_f64() != Some(0.0),
+            Value::String(text) => !text.is_empty(),
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(map) => !map.is_empty(),
+        })
+    }
+
+    /// The steps it refers to; sorted, without repeats.
+    #[must_use]
+    pub fn steps(&self) -> &[StepIndex] {
+        &self.steps
+    }
+
+    fn explain(&self, error: EvalError) -> EvalError {
+        EvalError { message: format!("cannot evaluate `${{{{ {} }}}}`: {}", short(&self.source), error.message) }
+    }
+}
+
+fn check_length(source: &str, bindings: &Bindings<'_>) -> Result<(), CompileError> {
+    let message = || format!("an expression may have {} characters: `{}`", bindings.max_chars, short(source));
+    if source.is_empty() {
+        return Err(CompileError::new("bad_expression", "the expression is empty".into()));
+    }
+    if source.len() > bindings.max_chars && source.chars().count() > bindings.max_chars {
+        return Err(CompileError::new("expression_too_long", message()));
+    }
+    Ok(())
+}
+
+fn check_depth(tokens: &[lex::Token<'_>], source: &str, bindings: &Bindings<'_>) -> Result<(), CompileError> {
+    let message = match lex::depth(tokens) {
+        depth if depth > bindings.max_depth => {
+            format!("`{}` is nested {depth} levels deep; {} are allowed", short(source), bindings.max_depth)
+        }
+        _ if tokens.len() > MAX_TOKENS => format!("`{}` has too many parts; {MAX_TOKENS} are allowed", short(source)),
+        _ => return Ok(()),
+    };
+    Err(CompileError::new("expression_too_deep", message))
+}
+
+fn steps_of(found: &[names::Found]) -> Vec<StepIndex> {
+    let step = |found: &names::Found| match found.path.root {
+        path::Root::Step(step) => Some(step),
+        _ => None,
+    };
+    let mut steps: Vec<StepIndex> = found.iter().filter_map(step).collect();
+    steps.sort_unstable();
+    steps.dedup();
+    steps
+}
+
+/// The source as messages show it.
+fn short(source: &str) -> String {
+    const SHOWN: usize = 80;
+    match source.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &source[..end]),
+        None => source.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Finds the paths in an expression: which names it uses, whether each is known, and which steps it refers to.
+
+use std::ops::Range;
+
+use super::lex::{Kind, Token};
+use super::path::{Path, Root, Segment};
+use super::{Bindings, CompileError};
+use crate::document::near::near_name;
+
+const KEYWORDS: [&str; 12] = ["and", "or", "not", "in", "is", "if", "else", "true", "false", "none", "True", "False"];
+const FUNCTIONS: [&str; 2] = ["range", "dict"];
+const ROOTS: [&str; 5] = ["payload", "run", "steps", "item", "index"];
+
+/// A path and the part of the source that it covers.
+pub(super) struct Found {
+    pub(super) path: Path,
+    pub(super) span: Range<usize>,
+}
+
+/// All paths of an expression, in their order.
+pub(super) fn paths(source: &str, tokens: &[Token<'_>], bindings: &Bindings<'_>) -> Result<Vec<Found>, CompileError> {
+    let mut found = Vec::new();
+    let mut i = 0;
+    while i < tokens.len() {
+        let Some(name) = free_name(tokens, i) else {
+            i += 1;
+            continue;
+        };
+        let reader = Reader { source, tokens, bindings, start: i };
+        let (path, end) = reader.path(name)?;
+        if let Some(path) = path {
+            found.push(Found { span: tokens[i].span.start..tokens[end - 1].span.end, path });
+        }
+        i = end;
+    }
+    Ok(found)
+}
+
+/// The name at `i`, when it stands for a value: not a keyword, an attribute, a filter, a test or an argument's name.
+fn free_name<'a>(tokens: &[Token<'a>], i: usize) -> Option<&'a str> {
+    let Kind::Name(name) = tokens[i].kind else { return None };
+    let kind = |at: Option<usize>| at.and_then(|at| tokens.get(at)).map(|token| token.kind);
+    let before = kind(i.checked_sub(1));
+    let test = before == Some(Kind::Name("is"))
+        || before == Some(Kind::Name("not")) && kind(i.checked_sub(2)) == Some(Kind::Name("is"));
+    let filter = matches!(before, Some(Kind::Sign('.' | '|')));
+    let argument = kind(Some(i + 1)) == Some(Kind::Sign('='))
+        && kind(Some(i + 2)) != Some(Kind::Sign('='))
+        && matches!(before, Some(Kind::Sign('(' | ',')));
+    let keyword = KEYWORDS.contains(&name) || name == "None";
+    (!test && !filter && !argument && !keyword).then_some(name)
+}
+
+struct Reader<'a> {
+    source: &'a str,
+    tokens: &'a [Token<'a>],
+    bindings: &'a Bindings<'a>,
+    start: usize,
+}
+
+impl Reader<'_> {
+    /// The path that starts with `name`, if it is no function, and the index of the token after it.
+    fn path(&self, name: &str) -> Result<(Option<Path>, usize), CompileError> {
+        let after = self.start + 1;
+        match name {
+            "payload" => Ok(self.rest(Root::Payload, after)),
+            "run" => Ok(self.rest(Root::Run, after)),
+            "item" | "index" if !self.bindings.item => {
+                Err(CompileError::name(format!("`{name}` is known only in the `input` of a step with `foreach`")))
+            }
+            "item" => Ok(self.rest(Root::Item, after)),
+            "index" => Ok(self.rest(Root::Index, after)),
+            "steps" => self.step(after),
+            _ if FUNCTIONS.contains(&name) && self.sign(after) == Some('(') => Ok((None, after)),
+            _ => Err(self.unknown(name)),
+        }
+    }
+
+    fn unknown(&self, name: &str) -> CompileError {
+        let suggestion = near_name(name, ROOTS.into_iter()).map(|near| format!("did you mean `{near}`?"));
+        let known = "known are `payload`, `run`, `steps.<id>.output` and, with `foreach`, `item` and `index`";
+        let message = match name {
+            "tuned" => "`tuned` is not known in this document".to_owned(),
+            _ => format!("there is no name `{name}`; {known}"),
+        };
+        CompileError { suggestion, ..CompileError::name(message) }
+    }
+
+    /// `steps.<id>.output` and what follows it.
+    fn step(&self, at: usize) -> Result<(Option<Path>, usize), CompileError> {
+        let Some((Segment::Key(id), at)) = self.segment(at) else {
+            return Err(CompileError::name(
+                "name the step literally: `steps.<id>.output` or `steps['<id>'].output`".into(),
+            ));
+        };
+        let step = (self.bindings.step)(&id)?;
+        match self.segment(at) {
+            Some((Segment::Key(key), at)) if key == "output" => Ok(self.rest(Root::Step(step), at)),
+            _ => Err(CompileError {
+                suggestion: Some(format!("did you mean `steps{}.output`?", written(&id))),
+                ..CompileError::name(format!(
+                    "a step has nothing but its `output`: `steps{}` cannot stand alone",
+                    written(&id)
+                ))
+            }),
+        }
+    }
+
+    fn rest(&self, root: Root, mut at: usize) -> (Option<Path>, usize) {
+        let mut segments = Vec::new();
+        while let Some((segment, next)) = self.segment(at) {
+            if self.sign(next) == Some('(') {
+                break;
+            }
+            segments.push(segment);
+            at = next;
+        }
+        let text = self.source[self.tokens[self.start].span.start..self.tokens[at - 1].span.end].to_owned();
+        (Some(Path { text, root, segments }), at)
+    }
+
+    /// `.name`, `.0`, `['text']`, `[0]` or `[-1]` at a token, and the index of the token after it.
+    fn segment(&self, at: usize) -> Option<(Segment, usize)> {
+        match (self.sign(at)?, self.kind(at + 1)?) {
+            ('.', Kind::Name(name)) => Some((Segment::Key(name.to_owned()), at + 2)),
+            ('.', Kind::Number(digits)) => Some((Segment::Index(digits.parse().ok()?), at + 2)),
+            ('[', Kind::Text(text)) if !text.contains('\\') => self.closed(Segment::Key(text.to_owned()), at + 2),
+            ('[', Kind::Number(digits)) => self.closed(Segment::Index(digits.parse().ok()?), at + 2),
+            ('[', Kind::Sign('-')) => {
+                let Kind::Number(digits) = self.kind(at + 2)? else { return None };
+                self.closed(Segment::Index(-digits.parse::<i64>().ok()?), at + 3)
+            }
+            _ => None,
+        }
+    }
+
+    fn closed(&self, segment: Segment, at: usize) -> Option<(Segment, usize)> {
+        (self.sign(at) == Some(']')).then_some((segment, at + 1))
+    }
+
+    fn sign(&self, at: usize) -> Option<char> {
+        match self.kind(at) {
+            Some(Kind::Sign(sign)) => Some(sign),
+            _ => None,
+        }
+    }
+
+    fn kind(&self, at: usize) -> Option<Kind<'_>> {
+        self.tokens.get(at).map(|token| token.kind)
+    }
+}
+
+fn written(id: &str) -> String {
+    if id.contains('-') { format!("['{id}']") } else { format!(".{id}") }
+}
