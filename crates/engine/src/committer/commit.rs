@@ -1,0 +1,359 @@
+//! The batch goes to the store, and what follows when it is there, or is not.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use milepost_core::event::{ErrorInfo, Event};
+use milepost_core::id::{OrgId, RunId};
+use milepost_core::record::EventRow;
+use milepost_core::run::Command;
+use milepost_store::rows::{Answer, Batch, Question, TimerWrite, WriteResult};
+use milepost_store::{Store, StoreError, Transaction};
+
+use super::pending::{Asking, Decided, RunPending};
+use super::{Accepted, Committer, Request};
+use crate::error::EngineError;
+use crate::projector::Committed;
+
+/// A batch on its way to the disk.
+pub(super) struct InFlight {
+    result: BoxFuture<'static, Result<Vec<Wrote>, StoreError>>,
+    runs: Vec<RunPending>,
+}
+
+pub(super) type Done = (Result<Vec<Wrote>, StoreError>, Vec<RunPending>);
+
+/// Waits for the batch on its way; for ever if there is none.
+pub(super) async fn done(in_flight: &mut Option<InFlight>) -> Done {
+    match in_flight {
+        None => std::future::pending().await,
+        Some(flying) => {
+            let result = (&mut flying.result).await;
+            let runs = in_flight.take().map(|flying| flying.runs).unwrap_or_default();
+            (result, runs)
+        }
+    }
+}
+
+impl Committer {
+    /// Sends the gathered batch off. Questions are answered first, inside its transaction.
+    pub(super) async fn send(&mut self) {
+        if !self.pending.asking.is_empty() {
+            return self.send_with_questions().await;
+        }
+        let (batch, runs) = self.pending.close(self.clock.now());
+        let (store, batch) = (self.store.clone(), Arc::new(batch));
+        self.in_flight = Some(InFlight { result: Box::pin(async move { commit_apart(&*store, batch).await }), runs });
+    }
+
+    async fn send_with_questions(&mut self) {
+        let asking = std::mem::take(&mut self.pending.asking);
+        // A slot that was asked for by a run which is not at hand any more is asked for again by the sweep.
+        let questions: Vec<Question> = asking.iter().flat_map(|ask| self.questions(ask)).collect();
+        let (transaction, answers) = match self.store.ask(questions).await {
+            Ok(opened) => opened,
+            Err(error) => {
+                tracing::warn!(%error, "questions cannot be answered");
+                return self.fail_asking(asking, &error);
+            }
+        };
+        self.decide_asking(asking, answers).await;
+        let (batch, runs) = self.pending.close(self.clock.now());
+        let result = commit_in(transaction, &*self.store, Arc::new(batch)).await;
+        self.committed((result, runs));
+    }
+
+    fn questions(&mut self, ask: &Asking) -> Vec<Question> {
+        match ask {
+            Asking::Start { slot, kind, .. } => {
+                let super::RequestKind::Start { start, .. } = kind else { return Vec::new() };
+                let request = start.request_id.clone().map(|request_id| Question::RunOfRequest { org: start.org, request_id });
+                let slot = slot.as_ref().map(|slot| Question::SlotsHeld { org: start.org, key: slot.key.clone() });
+                request.into_iter().chain(slot).collect()
+            }
+            Asking::Slot { org, run } => {
+                let key = self.states.get(*run).and_then(|entry| entry.state.slot_key.clone());
+                key.map(|key| Question::SlotsHeld { org: *org, key }).into_iter().collect()
+            }
+        }
+    }
+
+    /// Decides what asked, in order; each sees what those before it took.
+    async fn decide_asking(&mut self, asking: Vec<Asking>, answers: Vec<Answer>) {
+        let mut answers = answers.into_iter();
+        let mut taken: HashMap<(OrgId, String), u32> = HashMap::new();
+        let mut requests: HashMap<(OrgId, String), RunId> = HashMap::new();
+        let mut follow_ups = std::collections::VecDeque::new();
+        for ask in asking {
+            match ask {
+                Asking::Start { start, slot, kind, reply, with } => {
+                    let super::RequestKind::Start { start: asked, .. } = &kind else { continue };
+                    let (org, run) = (asked.org, asked.run);
+                    if let Some(request_id) = asked.request_id.clone() {
+                        let stored = match answers.next() {
+                            Some(Answer::RunOfRequest(found)) => found,
+                            _ => None,
+                        };
+                        let key = (org, request_id);
+                        let existing = stored.or_else(|| requests.get(&key).copied());
+                        if let Some(existing) = existing {
+                            self.skip_answer(slot.is_some(), &mut answers);
+                            self.answer_existing(org, existing, kind, reply).await;
+                            continue;
+                        }
+                        requests.insert(key, run);
+                    }
+                    let held = slot.as_ref().map(|slot| {
+                        let more = taken.get(&(org, slot.key.clone())).copied().unwrap_or(0);
+                        held_of(answers.next()) + more
+                    });
+                    if let (Some(slot), Some(held)) = (&slot, held)
+                        && held < slot.limit
+                    {
+                        *taken.entry((org, slot.key.clone())).or_default() += 1;
+                    }
+                    self.begin(*start, held, kind, reply, with, &mut follow_ups);
+                }
+                Asking::Slot { org, run } => {
+                    let Some(key) = self.states.get(run).and_then(|entry| entry.state.slot_key.clone()) else { continue };
+                    let held = held_of(answers.next()) + taken.get(&(org, key.clone())).copied().unwrap_or(0);
+                    let before = self.pending.get(run).map_or(0, |pending| pending.events.len());
+                    let decided = self.decide_command(org, run, &Command::SlotsHeld { held }, None, &mut follow_ups);
+                    let started = self.pending.get(run).map_or(0, |pending| pending.events.len()) > before;
+                    if decided.is_ok() && started {
+                        *taken.entry((org, key)).or_default() += 1;
+                    }
+                }
+            }
+        }
+        self.follow(follow_ups).await;
+        // What came to ask while these were decided waits for the next batch.
+        debug_assert!(self.in_flight.is_none(), "a transaction is open");
+    }
+
+    fn skip_answer(&self, asked: bool, answers: &mut impl Iterator<Item = Answer>) {
+        if asked {
+            answers.next();
+        }
+    }
+
+    /// The same request again: the same run, and nothing is written.
+    async fn answer_existing(&mut self, org: OrgId, run: RunId, kind: super::RequestKind, reply: Option<super::Reply>) {
+        let cached = self.states.get(run).map(|entry| entry.state.status);
+        let status = match cached {
+            Some(status) => Ok(status),
+            None => match self.store.head(org, run).await {
+                Ok(Some(head)) => Ok(head.status),
+                Ok(None) => Err(EngineError::NoSuchRun(run)),
+                Err(error) => Err(error.into()),
+            },
+        };
+        Decided { kind, reply, answer: status.map(|status| Accepted { run, status, existing: true }) }.tell();
+    }
+
+    fn fail_asking(&mut self, asking: Vec<Asking>, error: &StoreError) {
+        for ask in asking {
+            match ask {
+                Asking::Start { kind, reply, .. } => Decided { kind, reply, answer: Err(copy(error).into()) }.tell(),
+                Asking::Slot { org, run } => self.later(Request::try_slot(org, run)),
+            }
+        }
+    }
+
+    /// A batch has ended.
+    pub(super) fn committed(&mut self, (result, runs): Done) {
+        match result {
+            Ok(results) => {
+                for (run, result) in runs.into_iter().zip(results) {
+                    match result {
+                        Wrote::Written => self.written(run),
+                        Wrote::Conflict => self.conflicted(run),
+                        Wrote::Refused => self.refused(run),
+                    }
+                }
+            }
+            Err(error) => self.failed(runs, &error),
+        }
+    }
+
+    fn written(&mut self, run: RunPending) {
+        let (org, id) = (run.org, run.run);
+        if run.at_rest && self.pending.get(id).is_none() {
+            // The projector is about to clear the owner.
+            if let Some(entry) = self.states.get(id) {
+                entry.owned = false;
+            }
+        }
+        self.states.written(id);
+        for task in run.execute {
+            self.executor.begin(org, id, &run.plan, task);
+        }
+        for task in run.cancel {
+            self.executor.cancel(org, id, task);
+        }
+        for timer in &run.timers {
+            if let TimerWrite::Arm { seq, due_at } = timer {
+                self.timers.arm(org, id, *seq, *due_at);
+            }
+        }
+        if let Some(key) = run.freed_key {
+            self.wake_waiting(org, key);
+        }
+        for decided in run.decided {
+            decided.tell();
+        }
+        self.tell(org, id, &run.plan, &run.events);
+        self.projector.committed(Committed { org, run: id, plan: run.plan, after_seq: run.expected_seq, events: run.events, at_rest: run.at_rest });
+    }
+
+    fn tell(&self, _org: OrgId, run: RunId, plan: &Arc<milepost_core::plan::Plan>, events: &[Event]) {
+        if self.watchers.wants_events(run) {
+            let now = self.clock.now();
+            let rows: Arc<[EventRow]> =
+                events.iter().map(|event| milepost_core::codec::encode(event, run, plan, now)).collect();
+            self.watchers.tell_events(run, &rows);
+        }
+        let ended = events.iter().rev().find_map(|event| event.body.run_status()).filter(|status| status.is_terminal());
+        if let Some(status) = ended {
+            self.watchers.tell_end(run, status);
+        }
+    }
+
+    /// There is room under a key: those that wait for it try again.
+    fn wake_waiting(&self, org: OrgId, key: String) {
+        let (store, inbox) = (self.store.clone(), self.inbox.clone());
+        tokio::spawn(async move {
+            match store.slots_to_wake_of(org, &key, 16).await {
+                Ok(waiting) => {
+                    for slot in waiting {
+                        inbox.report(Request::try_slot(org, slot.run)).await;
+                    }
+                }
+                // The reaper's sweep will find them.
+                Err(error) => tracing::warn!(%error, key, "who waits under a key cannot be read"),
+            }
+        });
+    }
+
+    /// Somebody else changed the run: it is read again, and what was asked of it is decided again.
+    fn conflicted(&mut self, run: RunPending) {
+        tracing::debug!(run = %run.run, "lost a race for a run");
+        self.ready.free(run.execute.len());
+        self.drop_pending(run.run);
+        self.states.forget(run.run);
+        self.again.extend(run.decided.into_iter().map(Decided::again));
+    }
+
+    /// The database will not have what was decided: callers are told, and an outcome that cannot be stored is a failure.
+    fn refused(&mut self, run: RunPending) {
+        self.ready.free(run.execute.len());
+        self.drop_pending(run.run);
+        self.states.forget(run.run);
+        for decided in run.decided {
+            if decided.reply.is_some() {
+                decided.fail(StoreError::Refused("see the log of the server".to_owned()).into());
+            } else if let super::RequestKind::Command { command: Command::Complete { task, .. }, .. } = decided.kind {
+                let error = ErrorInfo::fatal("not_stored", "the database refused the output of this step");
+                self.again.push(Request::command(run.org, run.run, Command::Fail { task, error }));
+            }
+        }
+    }
+
+    /// Nothing of the batch was written. Callers are told; what nobody waits for is tried again.
+    fn failed(&mut self, runs: Vec<RunPending>, error: &StoreError) {
+        tracing::error!(%error, runs = runs.len(), "a batch could not be written");
+        for run in runs {
+            self.ready.free(run.execute.len());
+            self.drop_pending(run.run);
+            self.states.forget(run.run);
+            for decided in run.decided {
+                if decided.reply.is_some() {
+                    decided.fail(copy(error).into());
+                } else {
+                    self.later(decided.again());
+                }
+            }
+            // Steps that were handed out by this batch are found again when the run is read.
+            self.later(Request::command(run.org, run.run, Command::Adopt { lost: None }));
+        }
+    }
+
+    fn later(&self, request: Request) {
+        let inbox = self.inbox.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+            inbox.report(request).await;
+        });
+    }
+}
+
+fn held_of(answer: Option<Answer>) -> u32 {
+    match answer {
+        Some(Answer::SlotsHeld(held)) => held,
+        _ => 0,
+    }
+}
+
+/// What became of one run of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrote {
+    Written,
+    Conflict,
+    /// The database will not have it, ever.
+    Refused,
+}
+
+impl From<WriteResult> for Wrote {
+    fn from(result: WriteResult) -> Wrote {
+        match result {
+            WriteResult::Written => Wrote::Written,
+            WriteResult::Conflict => Wrote::Conflict,
+        }
+    }
+}
+
+/// Writes a batch. One that the database refuses is written run by run: the innocent are not taken along.
+async fn commit_apart(store: &dyn Store, batch: Arc<Batch>) -> Result<Vec<Wrote>, StoreError> {
+    match store.commit(batch.clone()).await {
+        Err(StoreError::Refused(reason)) => {
+            tracing::error!(reason, "the database refused a batch; its runs are written one by one");
+            commit_one_by_one(store, &batch).await
+        }
+        Ok(results) => Ok(results.into_iter().map(Wrote::from).collect()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn commit_one_by_one(store: &dyn Store, batch: &Batch) -> Result<Vec<Wrote>, StoreError> {
+    let groups: BTreeSet<u32> = batch.writes.iter().map(|write| write.group).collect();
+    let mut results = vec![Wrote::Refused; batch.writes.len()];
+    for group in groups {
+        let places: Vec<usize> = (0..batch.writes.len()).filter(|at| batch.writes[*at].group == group).collect();
+        let alone = Batch { writes: places.iter().map(|at| batch.writes[*at].clone()).collect() };
+        match store.commit(Arc::new(alone)).await {
+            Ok(outcome) => places.iter().zip(outcome).for_each(|(at, result)| results[*at] = result.into()),
+            Err(error) => tracing::error!(%error, run = %batch.writes[places[0]].run, "the database refused a run"),
+        }
+    }
+    Ok(results)
+}
+
+async fn commit_in(transaction: Box<dyn Transaction>, store: &dyn Store, batch: Arc<Batch>) -> Result<Vec<Wrote>, StoreError> {
+    match transaction.commit(batch.clone()).await {
+        Err(StoreError::Refused(_)) => commit_apart(store, batch).await,
+        Ok(results) => Ok(results.into_iter().map(Wrote::from).collect()),
+        Err(error) => Err(error),
+    }
+}
+
+fn copy(error: &StoreError) -> StoreError {
+    match error {
+        StoreError::Unavailable(text) => StoreError::Unavailable(text.clone()),
+        StoreError::Refused(text) => StoreError::Refused(text.clone()),
+        StoreError::Corrupt(text) => StoreError::Corrupt(text.clone()),
+        StoreError::DiskFull(text) => StoreError::DiskFull(text.clone()),
+        StoreError::Unusable(text) => StoreError::Unusable(text.clone()),
+    }
+}
+

@@ -1,0 +1,204 @@
+//! The committer: commands for many runs are decided together and written in one transaction.
+//!
+//! ```text
+//!   callers, executor, timers, reaper
+//!        │ Request (bounded queue: callers wait when it is full)
+//!        ▼
+//!   take ──► load states ──► decide/apply ──► pending batch ──► store.commit ──► answer, execute, project, tell
+//!                 ▲                                │    (while one batch is on its way, the next one gathers)
+//!                 └────── compare-and-swap lost: forget the state, decide again
+//! ```
+//!
+//! **Invariant:** one task owns all run states; nothing else changes them.
+//! **Invariant:** effects outside the database happen only after the commit that holds their events.
+
+mod commit;
+mod decide;
+mod dispatch;
+mod pending;
+mod states;
+
+use std::sync::Arc;
+
+use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::limits::Limits;
+use milepost_core::plan::Plan;
+use milepost_core::run::{Command, StartRun};
+use milepost_core::status::RunStatus;
+use milepost_store::Store;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::Clock;
+use crate::error::EngineError;
+use crate::executor::Executor;
+use crate::plans::Plans;
+use crate::projector::ProjectorHandle;
+use crate::timers::TimerHandle;
+use crate::watch::Watchers;
+
+use commit::InFlight;
+use dispatch::ReadyQueue;
+use pending::Pending;
+use states::States;
+
+/// Requests that may wait in line; callers beyond that wait themselves.
+const QUEUE: usize = 4096;
+/// A batch that has grown to this many requests takes no more until it is on its way.
+const BATCH_REQUESTS: usize = 1024;
+
+/// Something to be decided and written.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) kind: RequestKind,
+    pub(crate) reply: Option<Reply>,
+    /// An executor has room again.
+    pub(crate) frees_slot: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum RequestKind {
+    Start { start: Box<StartRun>, plan: Arc<Plan> },
+    Command { org: OrgId, run: RunId, command: Command },
+    /// See whether there is room under the run's concurrency key.
+    TrySlot { org: OrgId, run: RunId },
+}
+
+pub(crate) type Reply = oneshot::Sender<Result<Accepted, EngineError>>;
+
+/// What was asked for is on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    pub run: RunId,
+    pub status: RunStatus,
+    /// A run with the same request id was there already.
+    pub existing: bool,
+}
+
+impl Request {
+    pub(crate) fn command(org: OrgId, run: RunId, command: Command) -> Request {
+        Request { kind: RequestKind::Command { org, run, command }, reply: None, frees_slot: false }
+    }
+
+    /// How a task ended.
+    pub(crate) fn outcome(org: OrgId, run: RunId, command: Command) -> Request {
+        Request { frees_slot: true, ..Request::command(org, run, command) }
+    }
+
+    pub(crate) fn try_slot(org: OrgId, run: RunId) -> Request {
+        Request { kind: RequestKind::TrySlot { org, run }, reply: None, frees_slot: false }
+    }
+}
+
+/// Where requests are put in.
+#[derive(Clone, Debug)]
+pub(crate) struct Inbox {
+    sender: mpsc::Sender<Request>,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> (Inbox, mpsc::Receiver<Request>) {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        (Inbox { sender }, receiver)
+    }
+
+    /// Puts a request in line and waits until it is written.
+    pub(crate) async fn ask(&self, kind: RequestKind) -> Result<Accepted, EngineError> {
+        let (reply, answer) = oneshot::channel();
+        let request = Request { kind, reply: Some(reply), frees_slot: false };
+        self.sender.send(request).await.map_err(|_| EngineError::ShuttingDown)?;
+        answer.await.map_err(|_| EngineError::ShuttingDown)?
+    }
+
+    /// Puts a request in line. After shutdown there is nobody to take it; recovery will see to the run.
+    pub(crate) async fn report(&self, request: Request) {
+        let _ = self.sender.send(request).await;
+    }
+}
+
+pub(crate) struct Committer {
+    pub(crate) node: NodeId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) plans: Arc<Plans>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) limits: Limits,
+    pub(crate) executor: Executor,
+    pub(crate) projector: ProjectorHandle,
+    pub(crate) timers: TimerHandle,
+    pub(crate) watchers: Arc<Watchers>,
+    pub(crate) inbox: Inbox,
+    states: States,
+    pending: Pending,
+    in_flight: Option<InFlight>,
+    ready: ReadyQueue,
+    /// Requests that have to be decided again.
+    again: Vec<Request>,
+    entropy: u64,
+}
+
+/// What a committer is made of.
+pub(crate) struct Parts {
+    pub(crate) node: NodeId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) plans: Arc<Plans>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) limits: Limits,
+    pub(crate) executor: Executor,
+    pub(crate) projector: ProjectorHandle,
+    pub(crate) timers: TimerHandle,
+    pub(crate) watchers: Arc<Watchers>,
+    pub(crate) inbox: Inbox,
+    pub(crate) inline_concurrency: usize,
+    pub(crate) cached_bytes: usize,
+}
+
+impl Committer {
+    pub(crate) fn new(parts: Parts) -> Committer {
+        Committer {
+            node: parts.node,
+            store: parts.store,
+            plans: parts.plans,
+            clock: parts.clock,
+            limits: parts.limits,
+            executor: parts.executor,
+            projector: parts.projector,
+            timers: parts.timers,
+            watchers: parts.watchers,
+            inbox: parts.inbox,
+            states: States::new(parts.cached_bytes),
+            pending: Pending::default(),
+            in_flight: None,
+            ready: ReadyQueue::new(parts.inline_concurrency),
+            again: Vec::new(),
+            entropy: crate::clock::entropy(),
+        }
+    }
+
+    /// Runs until told to stop; then writes what was taken and ends.
+    pub(crate) async fn run(mut self, mut requests: mpsc::Receiver<Request>, mut stop: oneshot::Receiver<()>) {
+        let mut taken = Vec::with_capacity(BATCH_REQUESTS);
+        let mut stopping = false;
+        loop {
+            let has_room = self.pending.requests() < BATCH_REQUESTS;
+            tokio::select! {
+                biased;
+                done = commit::done(&mut self.in_flight) => self.committed(done),
+                _ = &mut stop, if !stopping => stopping = true,
+                count = requests.recv_many(&mut taken, BATCH_REQUESTS), if !stopping && has_room => {
+                    if count == 0 {
+                        stopping = true;
+                    }
+                }
+            }
+            taken.append(&mut self.again);
+            if !taken.is_empty() {
+                self.take(&mut taken).await;
+            }
+            if self.in_flight.is_none() && !self.pending.is_empty() {
+                self.send().await;
+            }
+            if stopping && self.in_flight.is_none() && self.pending.is_empty() && self.again.is_empty() {
+                return;
+            }
+        }
+    }
+}

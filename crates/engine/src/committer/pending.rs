@@ -1,0 +1,208 @@
+//! The batch that is gathering: per run, what is to be written and what is to happen then.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use milepost_core::codec;
+use milepost_core::event::Event;
+use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::plan::Plan;
+use milepost_core::run::{SlotQuestion, Starting, Task, TaskRef};
+use milepost_core::time::Timestamp;
+use milepost_store::rows::{Batch, CheckpointRow, HeadWrite, NewHead, RunWrite, SlotWrite, StatusWrite, TimerWrite};
+
+use super::{Accepted, Reply, Request, RequestKind};
+use crate::error::EngineError;
+
+/// A request that was decided: its answer goes out when it is written; if it cannot be, it is decided again.
+#[derive(Debug)]
+pub(super) struct Decided {
+    pub(super) kind: RequestKind,
+    pub(super) reply: Option<Reply>,
+    pub(super) answer: Result<Accepted, EngineError>,
+}
+
+impl Decided {
+    pub(super) fn tell(self) {
+        if let Some(reply) = self.reply {
+            // A caller that no longer waits is no loss.
+            let _ = reply.send(self.answer);
+        }
+    }
+
+    pub(super) fn fail(self, error: EngineError) {
+        if let Some(reply) = self.reply {
+            let _ = reply.send(Err(error));
+        }
+    }
+
+    pub(super) fn again(self) -> Request {
+        Request { kind: self.kind, reply: self.reply, frees_slot: false }
+    }
+}
+
+/// What one batch does to one run.
+#[derive(Debug)]
+pub(super) struct RunPending {
+    pub(super) org: OrgId,
+    pub(super) run: RunId,
+    pub(super) plan: Arc<Plan>,
+    pub(super) group: u32,
+    pub(super) expected_seq: u64,
+    pub(super) insert: Option<Box<NewHead>>,
+    pub(super) status: Option<StatusWrite>,
+    pub(super) owner: Option<NodeId>,
+    pub(super) events: Vec<Event>,
+    pub(super) timers: Vec<TimerWrite>,
+    pub(super) slot: Option<SlotWrite>,
+    pub(super) checkpoint: Option<CheckpointRow>,
+    pub(super) execute: Vec<Task>,
+    pub(super) cancel: Vec<TaskRef>,
+    /// The concurrency key under which there is room now.
+    pub(super) freed_key: Option<String>,
+    pub(super) decided: Vec<Decided>,
+    pub(super) at_rest: bool,
+}
+
+impl RunPending {
+    pub(super) fn last_seq(&self) -> u64 {
+        self.expected_seq + self.events.len() as u64
+    }
+
+    fn to_write(&self, persisted_at: Timestamp) -> RunWrite {
+        let head = match &self.insert {
+            Some(head) => {
+                let status = self.status.clone().unwrap_or_else(|| head.status.clone());
+                HeadWrite::Insert(Box::new(NewHead { status, owner: self.owner, ..(**head).clone() }))
+            }
+            None => HeadWrite::Update { status: self.status.clone(), owner: self.owner },
+        };
+        RunWrite {
+            org: self.org,
+            run: self.run,
+            group: self.group,
+            expected_seq: self.expected_seq,
+            last_seq: self.last_seq(),
+            head,
+            events: self.events.iter().map(|event| codec::encode(event, self.run, &self.plan, persisted_at)).collect(),
+            timers: net_timers(&self.timers),
+            slot: self.slot.clone(),
+            checkpoint: self.checkpoint.clone(),
+        }
+    }
+}
+
+/// A timer that is armed and disarmed in one batch need not be written at all.
+fn net_timers(changes: &[TimerWrite]) -> Vec<TimerWrite> {
+    let seq_of = |change: &TimerWrite| match change {
+        TimerWrite::Arm { seq, .. } | TimerWrite::Disarm { seq } => *seq,
+    };
+    let (armed, disarmed): (Vec<_>, Vec<_>) = changes.iter().partition(|change| matches!(change, TimerWrite::Arm { .. }));
+    let (armed, disarmed): (HashSet<u64>, HashSet<u64>) =
+        (armed.into_iter().map(seq_of).collect(), disarmed.into_iter().map(seq_of).collect());
+    let both = |change: &TimerWrite| armed.contains(&seq_of(change)) && disarmed.contains(&seq_of(change));
+    changes.iter().copied().filter(|change| !both(change)).collect()
+}
+
+/// A request that depends on a fact of the database.
+#[derive(Debug)]
+pub(super) enum Asking {
+    Start { start: Box<Starting>, slot: Option<SlotQuestion>, kind: RequestKind, reply: Option<Reply>, with: Option<RunId> },
+    Slot { org: OrgId, run: RunId },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    pub(super) runs: Vec<RunPending>,
+    at: HashMap<RunId, usize>,
+    pub(super) asking: Vec<Asking>,
+    groups: u32,
+    requests: usize,
+}
+
+impl Pending {
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.asking.is_empty()
+    }
+
+    pub(super) fn requests(&self) -> usize {
+        self.requests
+    }
+
+    pub(super) fn count_request(&mut self) {
+        self.requests += 1;
+    }
+
+    pub(super) fn get(&mut self, run: RunId) -> Option<&mut RunPending> {
+        self.at.get(&run).map(|at| &mut self.runs[*at])
+    }
+
+    /// The run's place in the batch, made if it has none. Answers whether it is new.
+    pub(super) fn place(&mut self, org: OrgId, run: RunId, plan: &Arc<Plan>, expected_seq: u64) -> (&mut RunPending, bool) {
+        let new = !self.at.contains_key(&run);
+        if new {
+            self.groups += 1;
+            self.at.insert(run, self.runs.len());
+            self.runs.push(RunPending {
+                org,
+                run,
+                plan: plan.clone(),
+                group: self.groups,
+                expected_seq,
+                insert: None,
+                status: None,
+                owner: None,
+                events: Vec::new(),
+                timers: Vec::new(),
+                slot: None,
+                checkpoint: None,
+                execute: Vec::new(),
+                cancel: Vec::new(),
+                freed_key: None,
+                decided: Vec::new(),
+                at_rest: false,
+            });
+        }
+        let at = self.at[&run];
+        (&mut self.runs[at], new)
+    }
+
+    /// From now on these two runs are written together or not at all.
+    pub(super) fn join(&mut self, run: RunId, other: RunId) {
+        let (Some(a), Some(b)) = (self.get(run).map(|run| run.group), self.get(other).map(|run| run.group)) else { return };
+        if a != b {
+            for run in self.runs.iter_mut().filter(|run| run.group == b) {
+                run.group = a;
+            }
+        }
+    }
+
+    /// Takes a run out of the batch.
+    pub(super) fn remove(&mut self, run: RunId) -> Option<RunPending> {
+        let at = self.at.remove(&run)?;
+        let removed = self.runs.swap_remove(at);
+        if let Some(moved) = self.runs.get(at) {
+            self.at.insert(moved.run, at);
+        }
+        Some(removed)
+    }
+
+    /// Closes the batch: what to write, and what to do then.
+    pub(super) fn close(&mut self, persisted_at: Timestamp) -> (Batch, Vec<RunPending>) {
+        let pending = std::mem::take(self);
+        let batch = Batch { writes: pending.runs.iter().map(|run| run.to_write(persisted_at)).collect() };
+        (batch, pending.runs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_armed_and_disarmed_in_one_batch_is_not_written() {
+        let arm = |seq| TimerWrite::Arm { seq, due_at: Timestamp(1) };
+        let disarm = |seq| TimerWrite::Disarm { seq };
+        assert_eq!(net_timers(&[arm(3), disarm(1), disarm(3), arm(4)]), [disarm(1), arm(4)]);
+    }
+}

@@ -1,0 +1,132 @@
+//! A bounded cache of run states. What is not here is loaded: checkpoint and tail.
+
+use std::collections::HashMap;
+
+use milepost_core::codec;
+use milepost_core::id::{NodeId, RunId};
+use milepost_core::plan::Plan;
+use milepost_core::run::RunState;
+use milepost_core::time::Timestamp;
+use milepost_store::rows::{HeadRow, LoadedRun};
+use std::sync::Arc;
+
+use crate::error::EngineError;
+
+/// A state and what the committer knows of its run's head row.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) state: RunState,
+    /// The head row names this node as its owner, and nobody is about to clear that.
+    pub(super) owned: bool,
+    pub(super) started_at: Option<Timestamp>,
+    /// Batches, gathering or on their way, that this run is part of.
+    pub(super) busy: u32,
+    weight: usize,
+    used: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct States {
+    entries: HashMap<RunId, Entry>,
+    weight: usize,
+    max_weight: usize,
+    tick: u64,
+}
+
+impl States {
+    pub(super) fn new(max_weight: usize) -> States {
+        States { entries: HashMap::new(), weight: 0, max_weight, tick: 0 }
+    }
+
+    pub(super) fn has(&self, run: RunId) -> bool {
+        self.entries.contains_key(&run)
+    }
+
+    pub(super) fn get(&mut self, run: RunId) -> Option<&mut Entry> {
+        self.tick += 1;
+        let entry = self.entries.get_mut(&run)?;
+        entry.used = self.tick;
+        Some(entry)
+    }
+
+    pub(super) fn insert_new(&mut self, state: RunState) {
+        self.insert(state, false, None);
+    }
+
+    pub(super) fn insert_loaded(&mut self, state: RunState, head: &HeadRow, node: NodeId) {
+        self.insert(state, head.owner == Some(node), head.started_at);
+    }
+
+    fn insert(&mut self, state: RunState, owned: bool, started_at: Option<Timestamp>) {
+        self.tick += 1;
+        let weight = state.weight();
+        self.weight += weight;
+        let entry = Entry { owned, started_at, busy: 0, weight, used: self.tick, state };
+        if let Some(old) = self.entries.insert(entry.state.run, entry) {
+            self.weight -= old.weight;
+        }
+    }
+
+    pub(super) fn forget(&mut self, run: RunId) {
+        if let Some(entry) = self.entries.remove(&run) {
+            self.weight -= entry.weight;
+        }
+    }
+
+    /// A batch that the run was part of is written. Ended runs leave the cache.
+    pub(super) fn written(&mut self, run: RunId) {
+        let Some(entry) = self.entries.get_mut(&run) else { return };
+        entry.busy = entry.busy.saturating_sub(1);
+        if entry.busy > 0 {
+            return;
+        }
+        if entry.state.status.is_terminal() {
+            return self.forget(run);
+        }
+        entry.state.trim();
+        let weight = entry.state.weight();
+        self.weight = self.weight - entry.weight + weight;
+        entry.weight = weight;
+    }
+
+    /// Lets go of the states that were used longest ago, down to three quarters of the limit.
+    pub(super) fn shrink(&mut self) {
+        if self.weight <= self.max_weight {
+            return;
+        }
+        let mut idle: Vec<(u64, RunId)> =
+            self.entries.values().filter(|entry| entry.busy == 0).map(|entry| (entry.used, entry.state.run)).collect();
+        idle.sort_unstable();
+        for (_, run) in idle {
+            if self.weight <= self.max_weight / 4 * 3 {
+                break;
+            }
+            self.forget(run);
+        }
+    }
+}
+
+/// The state of a run as the database has it.
+pub(crate) fn restore(loaded: &LoadedRun, plan: &Arc<Plan>) -> Result<RunState, EngineError> {
+    let run = loaded.head.run;
+    let corrupt = |reason: String| EngineError::Corrupt { run, reason };
+    let mut tail = Vec::with_capacity(loaded.tail.len());
+    for row in &loaded.tail {
+        tail.push(codec::decode(row, plan).map_err(|error| corrupt(error.to_string()))?);
+    }
+    let (start, rest) = match &loaded.checkpoint {
+        Some(checkpoint) => {
+            let state = RunState::from_checkpoint(run, plan.clone(), checkpoint.format, &checkpoint.state);
+            (state.map_err(|error| corrupt(error.to_string()))?, tail.as_slice())
+        }
+        None => {
+            let (first, rest) = tail.split_first().ok_or_else(|| corrupt("its log is empty".to_owned()))?;
+            (RunState::begin(run, plan.clone(), first).map_err(|error| corrupt(error.to_string()))?, rest)
+        }
+    };
+    let state = start.replay(rest).map_err(|error| corrupt(error.to_string()))?;
+    if state.last_seq != loaded.head.last_seq {
+        return Err(corrupt(format!("its log ends at {}, its head says {}", state.last_seq, loaded.head.last_seq)));
+    }
+    Ok(state)
+}

@@ -1,0 +1,166 @@
+//! The inline executor: carries tasks out in this process. An inline step needs no row of its own; its lease is its node's.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use milepost_core::event::ErrorInfo;
+use milepost_core::id::{OrgId, RunId};
+use milepost_core::json::Json;
+use milepost_core::limits::Limits;
+use milepost_core::plan::Plan;
+use milepost_core::run::{Command, Task, TaskRef};
+use tokio::task::AbortHandle;
+
+use crate::committer::{Inbox, Request};
+use crate::skills::{LogSink, SkillContext, SkillError, Skills};
+
+type Key = (RunId, TaskRef);
+
+/// Runs tasks and reports how they ended.
+#[derive(Clone)]
+pub(crate) struct Executor {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    skills: Skills,
+    limits: Limits,
+    inbox: Inbox,
+    log: Option<LogSink>,
+    under_way: Mutex<HashMap<Key, AbortHandle>>,
+}
+
+impl Executor {
+    pub(crate) fn new(skills: Skills, limits: Limits, inbox: Inbox, log: Option<LogSink>) -> Executor {
+        Executor { shared: Arc::new(Shared { skills, limits, inbox, log, under_way: Mutex::default() }) }
+    }
+
+    pub(crate) fn knows(&self, skill: &str) -> bool {
+        self.shared.skills.has(skill)
+    }
+
+    /// Begins a task. Its outcome comes to the committer as a command.
+    pub(crate) fn begin(&self, org: OrgId, run: RunId, plan: &Arc<Plan>, task: Task) {
+        let shared = self.shared.clone();
+        let plan = plan.clone();
+        let key = (run, task.task);
+        let mut under_way = self.shared.under_way.lock().expect("no holder of this lock panics");
+        let handle = tokio::spawn(async move {
+            let command = shared.outcome(run, &plan, &task).await;
+            // Whoever takes the entry reports: this task, or the one that cancelled it.
+            if shared.forget(&(run, task.task)).is_none() {
+                return;
+            }
+            shared.inbox.report(Request::outcome(org, run, command)).await;
+        });
+        under_way.insert(key, handle.abort_handle());
+    }
+
+    /// Stops a task, if it has not ended by itself. Its future is dropped; the attempt is reported as cancelled.
+    pub(crate) fn cancel(&self, org: OrgId, run: RunId, task: TaskRef) {
+        let Some(handle) = self.shared.forget(&(run, task)) else { return };
+        handle.abort();
+        let shared = self.shared.clone();
+        tokio::spawn(async move {
+            let error = ErrorInfo::fatal("cancelled", "the run was stopped");
+            shared.inbox.report(Request::outcome(org, run, Command::Fail { task, error })).await;
+        });
+    }
+
+    pub(crate) fn abort_all(&self) {
+        let mut under_way = self.shared.under_way.lock().expect("no holder of this lock panics");
+        for (_, handle) in under_way.drain() {
+            handle.abort();
+        }
+    }
+}
+
+impl Shared {
+    fn forget(&self, key: &Key) -> Option<AbortHandle> {
+        self.under_way.lock().expect("no holder of this lock panics").remove(key)
+    }
+
+    async fn outcome(&self, run: RunId, plan: &Plan, task: &Task) -> Command {
+        match self.carry_out(run, plan, task).await {
+            Ok(output) => Command::Complete { task: task.task, output },
+            Err(error) => Command::Fail { task: task.task, error: error.into() },
+        }
+    }
+
+    async fn carry_out(&self, run: RunId, plan: &Plan, task: &Task) -> Result<Json, SkillError> {
+        let step = plan.step(task.index);
+        let skill = self
+            .skills
+            .get(&step.skill)
+            .ok_or_else(|| SkillError::fatal("unknown_skill", format!("there is no skill `{}` here", step.skill)))?;
+        let context = SkillContext {
+            run,
+            step_id: task.step_id.as_str().into(),
+            logical_attempt: task.task.logical_attempt,
+            engine_attempt: task.task.engine_attempt,
+            env: step.env.iter().filter_map(|name| Some((name.to_string(), std::env::var(&**name).ok()?))).collect(),
+            log: self.log.clone(),
+        };
+        let work = std::panic::AssertUnwindSafe(skill(context, task.input.clone())).catch_unwind();
+        let ended = match step.timeout_ms {
+            None => work.await,
+            Some(ms) => tokio::time::timeout(Duration::from_millis(ms), work)
+                .await
+                .map_err(|_| SkillError::new("timeout", format!("the step took longer than {ms} ms")))?,
+        };
+        let output = ended.unwrap_or_else(|panic| Err(SkillError::new("panic", panic_text(&*panic))))?;
+        self.check_output(&output)?;
+        Ok(output)
+    }
+
+    fn check_output(&self, output: &Json) -> Result<(), SkillError> {
+        if output.len() > self.limits.output_bytes {
+            return Err(SkillError::fatal(
+                "output_too_large",
+                format!(
+                    "the output has {} bytes, the limit is {}; store it elsewhere and return a reference to it",
+                    output.len(),
+                    self.limits.output_bytes
+                ),
+            ));
+        }
+        if is_plain(output.as_str(), self.limits.json_depth) {
+            return Ok(());
+        }
+        milepost_core::canonical::parse_strict(output.as_str(), self.limits.json_depth)
+            .map(|_| ())
+            .map_err(|error| SkillError::fatal("bad_output", format!("the output: {error}")))
+    }
+}
+
+/// A quick look that clears nearly every output: no number long enough to be beyond 2^53, no deep nesting.
+fn is_plain(text: &str, max_depth: usize) -> bool {
+    let (mut digits, mut brackets) = (0_usize, 0_usize);
+    for byte in text.bytes() {
+        digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
+        brackets += usize::from(matches!(byte, b'{' | b'['));
+        if digits > 15 || brackets >= max_depth {
+            return false;
+        }
+    }
+    true
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the skill panicked: {}", text.unwrap_or("no message"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_numbers_and_deep_nesting_are_looked_at_twice() {
+        assert!(is_plain(r#"{"a": [1, 2, 123456789012345]}"#, 64));
+        assert!(!is_plain(r#"{"a": 9007199254740993}"#, 64));
+        assert!(!is_plain(&"[".repeat(64), 64));
+    }
+}

@@ -1,0 +1,270 @@
+//! The projector: keeps `run_snapshots` and `run_steps` in step with the log, in order, never skipping.
+//!
+//! The node that commits projects what it committed, many events of a run in one write. What it did not see (another
+//! node's work, a queue that was full) it reads from the log. A projection can be dropped and made anew.
+
+mod reduce;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use milepost_core::codec;
+use milepost_core::event::Event;
+use milepost_core::id::{OrgId, RunId};
+use milepost_core::plan::Plan;
+use milepost_core::time::Timestamp;
+use milepost_store::rows::{HeadRow, ProjectionWrite, WriteResult};
+use milepost_store::{Result, Store};
+use tokio::sync::{Notify, mpsc};
+
+use crate::clock::Clock;
+use crate::plans::Plans;
+
+pub(crate) use reduce::Projection;
+
+/// Commits that may wait to be projected. What comes beyond is read from the log later.
+const QUEUE: usize = 16_384;
+/// How long events are gathered before they are written. Short runs are written once, as they ended.
+const GATHER: Duration = Duration::from_millis(250);
+/// Runs in one write, so that commits never wait long for it.
+const CHUNK: usize = 32;
+/// Lag above this is worth an alert.
+const LAG_HIGH_MS: u64 = 5_000;
+const PAGE: u32 = 1000;
+
+/// What a commit did to one run.
+#[derive(Debug)]
+pub(crate) struct Committed {
+    pub(crate) org: OrgId,
+    pub(crate) run: RunId,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) after_seq: u64,
+    pub(crate) events: Vec<Event>,
+    /// No executor has or waits for work of it.
+    pub(crate) at_rest: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ProjectorHandle {
+    sender: mpsc::Sender<Message>,
+    lag_ms: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Committed(Committed),
+    Flush(Arc<Notify>),
+}
+
+impl ProjectorHandle {
+    pub(crate) fn new() -> (ProjectorHandle, ProjectorInbox) {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let lag_ms = Arc::new(AtomicU64::new(0));
+        (ProjectorHandle { sender, lag_ms: lag_ms.clone() }, ProjectorInbox { receiver, lag_ms })
+    }
+
+    /// Never waits: a commit must not be held up by a projection.
+    pub(crate) fn committed(&self, committed: Committed) {
+        if self.sender.try_send(Message::Committed(committed)).is_err() {
+            tracing::debug!("the projector is behind; it will read from the log");
+        }
+    }
+
+    /// Waits until all that was committed before is projected.
+    pub(crate) async fn flush(&self) {
+        let done = Arc::new(Notify::new());
+        if self.sender.send(Message::Flush(done.clone())).await.is_ok() {
+            done.notified().await;
+        }
+    }
+
+    /// How old the oldest commit is that is not projected yet.
+    pub(crate) fn lag_ms(&self) -> u64 {
+        self.lag_ms.load(Ordering::Relaxed)
+    }
+}
+
+pub(crate) struct ProjectorInbox {
+    receiver: mpsc::Receiver<Message>,
+    lag_ms: Arc<AtomicU64>,
+}
+
+pub(crate) struct Projector {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) plans: Arc<Plans>,
+    pub(crate) clock: Arc<dyn Clock>,
+    waiting: HashMap<RunId, Waiting>,
+    inbox: ProjectorInbox,
+}
+
+/// A run that has something to be projected.
+#[derive(Debug)]
+struct Waiting {
+    org: OrgId,
+    plan: Arc<Plan>,
+    /// The rows as they will be; `None` until they are known.
+    projection: Option<Projection>,
+    at_rest: bool,
+    since: Option<Timestamp>,
+}
+
+impl Projector {
+    pub(crate) fn new(store: Arc<dyn Store>, plans: Arc<Plans>, clock: Arc<dyn Clock>, inbox: ProjectorInbox) -> Projector {
+        Projector { store, plans, clock, waiting: HashMap::new(), inbox }
+    }
+
+    pub(crate) async fn run(mut self) {
+        let mut messages = Vec::new();
+        let mut flushed = Vec::new();
+        while self.inbox.receiver.recv_many(&mut messages, QUEUE).await > 0 {
+            let hurry = self.take(&mut messages, &mut flushed);
+            if !hurry {
+                tokio::time::sleep(GATHER).await;
+                while let Ok(message) = self.inbox.receiver.try_recv() {
+                    messages.push(message);
+                }
+                self.take(&mut messages, &mut flushed);
+            }
+            self.run_once().await;
+            for done in flushed.drain(..) {
+                done.notify_one();
+            }
+        }
+    }
+
+    fn take(&mut self, messages: &mut Vec<Message>, flushed: &mut Vec<Arc<Notify>>) -> bool {
+        for message in messages.drain(..) {
+            match message {
+                Message::Committed(committed) => self.gather(committed),
+                Message::Flush(done) => flushed.push(done),
+            }
+        }
+        !flushed.is_empty()
+    }
+
+    fn gather(&mut self, committed: Committed) {
+        let now = self.clock.now();
+        let waiting = self.waiting.entry(committed.run).or_insert_with(|| Waiting {
+            org: committed.org,
+            plan: committed.plan.clone(),
+            projection: (committed.after_seq == 0).then(Projection::default),
+            at_rest: false,
+            since: None,
+        });
+        waiting.since = waiting.since.or(Some(now));
+        waiting.at_rest = committed.at_rest;
+        let fits = waiting.projection.as_ref().is_some_and(|projection| projection.last_seq() == committed.after_seq);
+        match &mut waiting.projection {
+            Some(projection) if fits => {
+                for event in &committed.events {
+                    projection.apply(committed.org, committed.run, &waiting.plan, event);
+                }
+            }
+            // Not what comes next: the log will tell.
+            other => *other = None,
+        }
+    }
+
+    /// Writes all that waits.
+    async fn run_once(&mut self) {
+        let now = self.clock.now();
+        let oldest = self.waiting.values().filter_map(|waiting| waiting.since).min();
+        let lag_ms = oldest.map_or(0, |since| now.ms_since(since));
+        self.inbox.lag_ms.store(lag_ms, Ordering::Relaxed);
+        if lag_ms > LAG_HIGH_MS {
+            tracing::warn!(lag_ms, "PROJECTOR_LAG_HIGH");
+        }
+        let mut due: Vec<RunId> =
+            self.waiting.iter().filter(|(_, waiting)| waiting.since.is_some()).map(|(run, _)| *run).collect();
+        // In the order of ids, so that rows next to each other are written next to each other.
+        due.sort_unstable();
+        for chunk in due.chunks(CHUNK) {
+            if let Err(error) = self.write(chunk).await {
+                tracing::warn!(%error, "projections could not be written; they are tried again");
+            }
+        }
+        if self.waiting.values().all(|waiting| waiting.since.is_none()) {
+            self.inbox.lag_ms.store(0, Ordering::Relaxed);
+        }
+    }
+
+    async fn write(&mut self, runs: &[RunId]) -> Result<()> {
+        let mut writes = Vec::with_capacity(runs.len());
+        for run in runs {
+            let Some(waiting) = self.waiting.get_mut(run) else { continue };
+            if waiting.projection.is_none() {
+                match read_up(&*self.store, waiting.org, *run, &waiting.plan).await? {
+                    Some(projection) => waiting.projection = Some(projection),
+                    // A gap: this run's projection stands still until it closes.
+                    None => continue,
+                }
+            }
+            if let Some(projection) = &waiting.projection {
+                writes.push(projection.to_write(waiting.org, *run, waiting.at_rest));
+            }
+        }
+        let written: Vec<(RunId, bool)> = writes.iter().map(|write| (write.run, write.release)).collect();
+        let results = self.store.project(writes).await?;
+        for ((run, released), result) in written.into_iter().zip(results) {
+            self.after_write(run, released, result);
+        }
+        Ok(())
+    }
+
+    fn after_write(&mut self, run: RunId, released: bool, result: WriteResult) {
+        let Some(waiting) = self.waiting.get_mut(&run) else { return };
+        match (&mut waiting.projection, result) {
+            // Somebody else projected it meanwhile: see what is there, in the next round.
+            (projection, WriteResult::Conflict) => *projection = None,
+            (Some(projection), WriteResult::Written) if !released => {
+                projection.written();
+                waiting.since = None;
+            }
+            (_, WriteResult::Written) => {
+                self.waiting.remove(&run);
+            }
+        }
+    }
+}
+
+/// Makes a run's projection from what is projected already and the log after it. `None` if the log has a gap.
+async fn read_up(store: &dyn Store, org: OrgId, run: RunId, plan: &Plan) -> Result<Option<Projection>> {
+    let snapshot = store.snapshot(org, run).await?;
+    let steps = if snapshot.is_some() { store.steps(org, run).await? } else { Vec::new() };
+    let mut projection = Projection::from_rows(snapshot, steps);
+    loop {
+        let rows = store.events(org, run, projection.last_seq(), PAGE).await?;
+        let last_page = rows.len() < PAGE as usize;
+        for row in rows {
+            if row.seq != projection.last_seq() + 1 {
+                tracing::error!(%run, expected = projection.last_seq() + 1, found = row.seq, "PROJECTOR_GAP_DETECTED");
+                return Ok(None);
+            }
+            match codec::decode(&row, plan) {
+                Ok(event) => projection.apply(org, run, plan, &event),
+                Err(error) => {
+                    tracing::error!(%run, %error, "an event cannot be projected");
+                    return Ok(None);
+                }
+            }
+        }
+        if last_page {
+            return Ok(Some(projection));
+        }
+    }
+}
+
+/// What the log of a run adds up to right now, whatever is projected: a caller sees its own write.
+pub(crate) async fn current(store: &dyn Store, plan: &Plan, head: &HeadRow) -> Result<Option<Projection>> {
+    read_up(store, head.org, head.run, plan).await
+}
+
+/// Drops a run's projection and makes it anew from its log.
+pub(crate) async fn rebuild(store: &dyn Store, plan: &Plan, org: OrgId, run: RunId) -> Result<bool> {
+    store.drop_projection(org, run).await?;
+    let Some(projection) = read_up(store, org, run, plan).await? else { return Ok(false) };
+    let write: ProjectionWrite = projection.to_write(org, run, false);
+    Ok(store.project(vec![write]).await? == [WriteResult::Written])
+}

@@ -1,0 +1,197 @@
+//! Events to rows: what a run and its steps look like to somebody who asks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use milepost_core::event::{Body, Event, StepRef};
+use milepost_core::id::{OrgId, RunId};
+use milepost_core::json::Json;
+use milepost_core::plan::Plan;
+use milepost_core::status::{RunStatus, StepStatus};
+use milepost_core::time::Timestamp;
+use milepost_store::rows::{ProjectionWrite, SnapshotRow, StepRow};
+
+/// A run's rows, and which of them have changed since they were written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Projection {
+    /// Where the stored projection stands.
+    stored_seq: u64,
+    snapshot: Option<SnapshotRow>,
+    steps: BTreeMap<String, StepRow>,
+    changed: BTreeSet<String>,
+}
+
+impl Projection {
+    pub(crate) fn from_rows(snapshot: Option<SnapshotRow>, steps: Vec<StepRow>) -> Projection {
+        Projection {
+            stored_seq: snapshot.as_ref().map_or(0, |snapshot| snapshot.last_event_seq),
+            snapshot,
+            steps: steps.into_iter().map(|step| (step.step_id.clone(), step)).collect(),
+            changed: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn last_seq(&self) -> u64 {
+        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.last_event_seq)
+    }
+
+    pub(crate) fn snapshot(&self) -> Option<&SnapshotRow> {
+        self.snapshot.as_ref()
+    }
+
+    pub(crate) fn steps(&self) -> &BTreeMap<String, StepRow> {
+        &self.steps
+    }
+
+    pub(crate) fn to_write(&self, org: OrgId, run: RunId, release: bool) -> ProjectionWrite {
+        let snapshot = self.snapshot.clone().expect("a projection that is written has seen an event");
+        let steps = self.changed.iter().filter_map(|id| self.steps.get(id)).cloned().collect();
+        ProjectionWrite { org, run, expected_seq: self.stored_seq, snapshot, steps, release }
+    }
+
+    /// The rows are stored. Steps that have ended need not be kept in mind.
+    pub(crate) fn written(&mut self) {
+        self.stored_seq = self.last_seq();
+        for id in std::mem::take(&mut self.changed) {
+            if self.steps.get(&id).is_some_and(|step| step.status.is_terminal()) {
+                self.steps.remove(&id);
+            }
+        }
+    }
+
+    pub(crate) fn apply(&mut self, org: OrgId, run: RunId, plan: &Plan, event: &Event) {
+        if let Body::RunQueued(queued) = &event.body {
+            self.snapshot = Some(SnapshotRow {
+                org,
+                run,
+                workflow: plan.name.to_string(),
+                workflow_version: plan.version.to_string(),
+                status: queued.status,
+                last_event_seq: 0,
+                request_id: queued.request_id.clone(),
+                base_run: None,
+                parent_run: queued.parent.as_ref().map(|parent| parent.run),
+                priority: queued.priority,
+                steps_total: u32::try_from(plan.steps.len()).unwrap_or(u32::MAX),
+                steps_done: 0,
+                steps_failed: 0,
+                error: None,
+                created_at: event.at,
+                started_at: None,
+                completed_at: None,
+            });
+        }
+        if let Some(step) = event.step {
+            self.apply_step(plan, step, event);
+        }
+        if let Some(snapshot) = &mut self.snapshot {
+            apply_run(snapshot, event);
+            snapshot.last_event_seq = event.seq;
+        }
+        if let Body::StepRetryScheduled { reset, .. } = &event.body {
+            for step in reset {
+                self.change(plan, StepRef::whole(*step), |row| {
+                    row.status = StepStatus::Pending;
+                    row.skip_reason = None;
+                    row.ended_at = None;
+                });
+            }
+        }
+    }
+
+    fn apply_step(&mut self, plan: &Plan, step: StepRef, event: &Event) {
+        self.change(plan, step, |row| {
+            row.logical_attempt = event.logical_attempt;
+            row.engine_attempt = event.engine_attempt;
+            match &event.body {
+                Body::StepStarted(started) => {
+                    row.status = StepStatus::Running;
+                    row.started_at = Some(event.at);
+                    row.ended_at = None;
+                    row.error = None;
+                    row.input_hash = started.input_hash.or(row.input_hash);
+                }
+                Body::StepCompleted { .. } => {
+                    row.end(StepStatus::Completed, event.at);
+                    row.output_seq = Some(event.seq);
+                }
+                Body::StepFailed { error } => {
+                    row.end(StepStatus::Failed, event.at);
+                    row.error = serde_json::to_string(error).ok().map(Json::trusted);
+                }
+                Body::StepSkipped { reason } => {
+                    row.end(StepStatus::Skipped, event.at);
+                    row.skip_reason = Some(*reason);
+                }
+                Body::StepRetryScheduled { .. } => {
+                    row.status = StepStatus::Pending;
+                    row.ended_at = None;
+                }
+                _ => {}
+            }
+        });
+    }
+
+    /// Changes a step's row and keeps the run's counts in step.
+    fn change(&mut self, plan: &Plan, step: StepRef, change: impl FnOnce(&mut StepRow)) {
+        let id = step.name(plan);
+        let row = self.steps.entry(id.clone()).or_insert_with(|| blank(&id, plan, step));
+        let before = row.status;
+        change(row);
+        let after = row.status;
+        self.changed.insert(id);
+        if let Some(snapshot) = self.snapshot.as_mut().filter(|_| step.item.is_none()) {
+            snapshot.steps_done = moved(snapshot.steps_done, before.is_terminal(), after.is_terminal());
+            let failed = |status| status == StepStatus::Failed;
+            snapshot.steps_failed = moved(snapshot.steps_failed, failed(before), failed(after));
+        }
+    }
+}
+
+fn apply_run(snapshot: &mut SnapshotRow, event: &Event) {
+    let Some(status) = event.body.run_status() else { return };
+    snapshot.status = status;
+    if status == RunStatus::Running && snapshot.started_at.is_none() {
+        snapshot.started_at = Some(event.at);
+    }
+    snapshot.completed_at = status.is_terminal().then_some(event.at);
+    snapshot.error = match &event.body {
+        Body::RunFailed { error } => serde_json::to_string(error).ok().map(Json::trusted),
+        _ => None,
+    };
+}
+
+fn moved(count: u32, before: bool, after: bool) -> u32 {
+    match (before, after) {
+        (false, true) => count + 1,
+        (true, false) => count.saturating_sub(1),
+        _ => count,
+    }
+}
+
+fn blank(id: &str, plan: &Plan, step: StepRef) -> StepRow {
+    StepRow {
+        step_id: id.to_owned(),
+        skill: plan.step(step.step).skill.to_string(),
+        status: StepStatus::Pending,
+        skip_reason: None,
+        logical_attempt: 0,
+        engine_attempt: 0,
+        input_hash: None,
+        output_seq: None,
+        error: None,
+        started_at: None,
+        ended_at: None,
+    }
+}
+
+trait End {
+    fn end(&mut self, status: StepStatus, at: Timestamp);
+}
+
+impl End for StepRow {
+    fn end(&mut self, status: StepStatus, at: Timestamp) {
+        self.status = status;
+        self.ended_at = Some(at);
+        self.error = None;
+    }
+}

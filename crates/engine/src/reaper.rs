@@ -1,0 +1,64 @@
+//! The reaper: says that this node lives, takes over what dead ones left, wakes runs that have room to start.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use milepost_core::id::NodeId;
+use milepost_core::run::Command;
+use milepost_core::time::Timestamp;
+use milepost_store::{Result, Store};
+
+use crate::clock::Clock;
+use crate::committer::{Inbox, Request};
+
+const PAGE: u32 = 500;
+
+pub(crate) struct Reaper {
+    pub(crate) node: NodeId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) inbox: Inbox,
+    pub(crate) lease_ms: u64,
+}
+
+impl Reaper {
+    pub(crate) async fn run_once(&self, now: Timestamp) -> Result<()> {
+        self.store.heartbeat(self.node, now, self.lease_ms).await?;
+        for dead in self.store.dead_nodes(now).await? {
+            self.take_over(dead).await?;
+        }
+        for slot in self.store.slots_to_wake(PAGE).await? {
+            self.inbox.report(Request::try_slot(slot.org, slot.run)).await;
+        }
+        Ok(())
+    }
+
+    async fn take_over(&self, dead: NodeId) -> Result<()> {
+        let mut after = None;
+        let mut count = 0;
+        loop {
+            let runs = self.store.owned_runs(dead, after, PAGE).await?;
+            for (org, run) in &runs {
+                self.inbox.report(Request::command(*org, *run, Command::Adopt { lost: Some(dead) })).await;
+            }
+            count += runs.len();
+            after = runs.last().map(|(_, run)| *run);
+            if runs.len() < PAGE as usize {
+                break;
+            }
+        }
+        if count > 0 {
+            tracing::info!(node = %dead, runs = count, "taking over the runs of a node that is gone");
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn run(self) {
+        loop {
+            tokio::time::sleep(Duration::from_millis((self.lease_ms / 3).max(1))).await;
+            if let Err(error) = self.run_once(self.clock.now()).await {
+                tracing::warn!(%error, "this node could not say that it lives");
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Skills: what steps do. The built-in ones, and functions of the program that uses the engine as a library.
+
+mod basic;
+mod http;
+mod shell;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use milepost_core::event::ErrorInfo;
+use milepost_core::id::RunId;
+use milepost_core::json::Json;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Skills that every engine has. The last three need no executor and are the core's own.
+pub const BUILT_IN: &[&str] = &["noop", "echo", "fail", "shell", "http", "sleep", "wait", "workflow"];
+
+/// Why a skill failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct SkillError {
+    pub code: String,
+    pub message: String,
+    pub retryable: bool,
+}
+
+impl SkillError {
+    /// Worth another attempt, if the step's policy has one.
+    pub fn new(code: &str, message: impl Into<String>) -> SkillError {
+        SkillError { code: code.to_owned(), message: message.into(), retryable: true }
+    }
+
+    /// The same input would fail again.
+    pub fn fatal(code: &str, message: impl Into<String>) -> SkillError {
+        SkillError { retryable: false, ..SkillError::new(code, message) }
+    }
+}
+
+impl From<SkillError> for ErrorInfo {
+    fn from(error: SkillError) -> ErrorInfo {
+        ErrorInfo { code: error.code, message: error.message, retryable: error.retryable }
+    }
+}
+
+/// One line that a step said while it ran.
+#[derive(Clone, Debug)]
+pub struct LogLine {
+    pub run: RunId,
+    pub step_id: Arc<str>,
+    pub logical_attempt: u32,
+    pub stream: LogStream,
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogStream {
+    Stdout,
+    Stderr,
+}
+
+/// Where log lines go.
+pub type LogSink = Arc<dyn Fn(LogLine) + Send + Sync>;
+
+/// What a skill knows of the attempt it carries out.
+#[derive(Clone)]
+pub struct SkillContext {
+    pub run: RunId,
+    pub step_id: Arc<str>,
+    pub logical_attempt: u32,
+    pub engine_attempt: u32,
+    /// Environment variables that the step declares, those that are set.
+    pub env: Vec<(String, String)>,
+    pub(crate) log: Option<LogSink>,
+}
+
+impl SkillContext {
+    /// Adds a line to the step's log.
+    pub fn log(&self, stream: LogStream, text: impl Into<String>) {
+        if let Some(sink) = &self.log {
+            sink(LogLine {
+                run: self.run,
+                step_id: self.step_id.clone(),
+                logical_attempt: self.logical_attempt,
+                stream,
+                text: text.into(),
+            });
+        }
+    }
+}
+
+impl fmt::Debug for SkillContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} ({}/{})", self.step_id, self.run, self.logical_attempt, self.engine_attempt)
+    }
+}
+
+type SkillFn = dyn Fn(SkillContext, Json) -> BoxFuture<'static, Result<Json, SkillError>> + Send + Sync;
+
+/// The skills of one engine, by name.
+#[derive(Clone, Default)]
+pub struct Skills {
+    by_name: HashMap<Arc<str>, Arc<SkillFn>>,
+}
+
+impl Skills {
+    /// `noop`, `echo`, `fail`, `shell` and `http`.
+    #[must_use]
+    pub fn built_in(options: &BuiltInOptions) -> Skills {
+        let mut skills = Skills::default();
+        basic::register(&mut skills);
+        if options.shell {
+            shell::register(&mut skills);
+        }
+        http::register(&mut skills, options.private_addresses);
+        skills
+    }
+
+    /// Adds an async function from typed input to typed output.
+    pub fn add<I, O, F, R>(&mut self, name: &str, function: F)
+    where
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize,
+        F: Fn(SkillContext, I) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<O, SkillError>> + Send + 'static,
+    {
+        let function = Arc::new(function);
+        self.add_raw(name, move |context, input| {
+            let function = function.clone();
+            Box::pin(async move {
+                let input = serde_json::from_str(input.as_str())
+                    .map_err(|error| SkillError::fatal("bad_input", format!("the input does not fit: {error}")))?;
+                let output = function(context, input).await?;
+                let text = serde_json::to_string(&output)
+                    .map_err(|error| SkillError::fatal("bad_output", format!("the output is not JSON: {error}")))?;
+                Ok(Json::trusted(text))
+            })
+        });
+    }
+
+    /// Adds a skill that reads and writes JSON text itself.
+    pub fn add_raw(
+        &mut self,
+        name: &str,
+        function: impl Fn(SkillContext, Json) -> BoxFuture<'static, Result<Json, SkillError>> + Send + Sync + 'static,
+    ) {
+        self.by_name.insert(name.into(), Arc::new(function));
+    }
+
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<SkillFn>> {
+        self.by_name.get(name).cloned()
+    }
+}
+
+impl fmt::Debug for Skills {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<_> = self.by_name.keys().collect();
+        names.sort();
+        f.debug_set().entries(names).finish()
+    }
+}
+
+/// What the built-in skills may do.
+#[derive(Clone, Copy, Debug)]
+pub struct BuiltInOptions {
+    /// `shell` runs programs of this machine.
+    pub shell: bool,
+    /// `http` may call loopback and private addresses.
+    pub private_addresses: bool,
+}
