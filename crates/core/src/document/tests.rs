@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -241,4 +242,32 @@ fn a_long_chain_is_planned_or_refused_by_the_limit() {
     assert_eq!(load(&source, &Limits { steps: 19_999, ..limits }).unwrap_err()[0].code, "too_many_steps");
     let small = Limits { document_bytes: 1000, ..Limits::default() };
     assert_eq!(load(&source, &small).unwrap_err()[0].code, "document_too_large");
+}
+
+proptest! {
+    #[test]
+    fn junk_never_panics(source in "[a-z0-9:{}\\[\\]&*!|>'\"#,?\\- \\n$\\\\]{0,80}") {
+        let _ = load_all(&source, &Limits::default());
+        let _ = load_stored(&source);
+    }
+
+    #[test]
+    fn a_damaged_document_never_panics_and_its_problems_have_places(at in 0..CAMPAIGN.len(), junk in "[a-z:{}\\[\\]'\"\\n $-]{0,4}") {
+        let source = format!("{}{junk}{}", &CAMPAIGN[..at], &CAMPAIGN[at + 1..]);
+        for problem in load(&source, &Limits::default()).err().unwrap_or_default() {
+            prop_assert!(problem.line.is_some() || problem.code == "bad_value" || problem.code == "empty_document", "{problem}");
+        }
+    }
+
+    #[test]
+    fn what_loads_loads_again_from_its_canonical_form(at in 0..CAMPAIGN.len()) {
+        let source = format!("{}{}", &CAMPAIGN[..at], &CAMPAIGN[at + 1..]);
+        if let Ok(loaded) = load(&source, &Limits::default()) {
+            let stored = load_stored(&loaded.canonical).unwrap();
+            let digests = |plan: &Plan| plan.steps.iter().map(|step| step.digest).collect::<Vec<_>>();
+            prop_assert_eq!(digests(&stored), digests(&loaded.plan));
+            let value: Value = serde_json::from_str(&loaded.canonical).unwrap();
+            prop_assert_eq!(canonical::to_string(&value).unwrap(), loaded.canonical);
+        }
+    }
 }
