@@ -32,8 +32,8 @@ fn the_key_sorting_sample_of_rfc_8785() {
     );
 }
 
-const GOLDEN_NUMBERS: &str = "?";
-const GOLDEN_KEYS: &str = "?";
+const GOLDEN_NUMBERS: &str = "2d5e01a318d0f0879ab568c4be289c8b1f64ef8921a53c6277d5e069978baacb";
+const GOLDEN_KEYS: &str = "5e321556d22018a9656991a9e94f77ec175fa193e52a2429d312f8419ec8b08c";
 
 #[test]
 fn number_samples_of_rfc_8785_appendix_b() {

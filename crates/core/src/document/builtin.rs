@@ -4,6 +4,7 @@ use super::compile::holds_expression;
 use super::node::{Data, Node, Position};
 use super::problem::{Problems, Trail};
 use super::section::Section;
+use crate::canonical::MAX_SAFE_INTEGER;
 use crate::plan::Action;
 
 enum Kind {
@@ -92,7 +93,10 @@ fn command_or_argv(section: &Section<'_, '_>, problems: &mut Problems) {
 fn value(section: &Section<'_, '_>, key: &str, kind: &Kind, problems: &mut Problems) {
     let Some(entry) = section.get(key).filter(|entry| !holds_expression(&entry.node)) else { return };
     let (fits, wanted) = match (kind, &entry.node.data) {
-        (Count, Data::Number(number)) => (number.as_u64().is_some(), "a whole number of at least 0"),
+        (Count, Data::Number(_)) => {
+            section.integer(key, 0, MAX_SAFE_INTEGER, problems);
+            return;
+        }
         (Count, _) => (false, "a whole number"),
         (Flag, data) => (matches!(data, Data::Bool(_)), "`true` or `false`"),
         (Text, data) => (matches!(data, Data::Text(_)), "a text"),

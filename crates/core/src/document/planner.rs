@@ -1,5 +1,6 @@
 //! From a tree to a plan: the document's own keys, then its steps, then their order.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -130,7 +131,7 @@ fn plan_steps(section: &Section<'_, '_>, limits: &Limits, problems: &mut Problem
     let ids: Vec<Arc<str>> = written.iter().map(|step| Arc::from(step.id)).collect();
     let index: HashMap<Arc<str>, StepIndex> = ids.iter().cloned().zip(0..).collect();
     check_extras(section, &index, problems);
-    let planner = Planner { limits, defaults: &defaults, index: &index, ids: &ids };
+    let planner = Planner { limits, defaults: &defaults, index: &index, ids: &ids, suggestions_left: Cell::new(50) };
     let planned: Vec<Option<PlanStep>> =
         written.iter().zip(&ids).map(|(step, id)| planner.plan(step, id, problems)).collect();
     let steps = planned.into_iter().collect::<Option<Vec<PlanStep>>>()?;

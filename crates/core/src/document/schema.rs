@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use jsonschema::Validator;
+use jsonschema::{Retrieve, Uri, Validator};
 use serde_json::Value;
 
 use super::Problem;
@@ -15,6 +15,15 @@ pub struct PayloadSchema {
     validator: Validator,
 }
 
+/// Fetches nothing.
+struct Nothing;
+
+impl Retrieve for Nothing {
+    fn retrieve(&self, _: &Uri<String>) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+        Err("references to other documents are not followed".into())
+    }
+}
+
 impl fmt::Debug for PayloadSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PayloadSchema")
@@ -23,7 +32,8 @@ impl fmt::Debug for PayloadSchema {
 
 impl PayloadSchema {
     pub(super) fn compile(schema: &Value) -> Result<PayloadSchema, String> {
-        let validator = jsonschema::validator_for(schema).map_err(|error| error.to_string())?;
+        let validator =
+            jsonschema::options().with_retriever(Nothing).build(schema).map_err(|error| error.to_string())?;
         Ok(PayloadSchema { validator })
     }
 

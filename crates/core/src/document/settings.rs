@@ -91,7 +91,7 @@ fn secrets(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Vec<(Ar
     let mut all: Vec<(Arc<str>, Arc<str>)> = Vec::new();
     for entry in inner.entries {
         let Some(reference) = inner.text(&entry.key, problems) else { continue };
-        if !reference.strip_prefix("secret://").is_some_and(|path| !path.is_empty()) {
+        if reference.strip_prefix("secret://").is_none_or(str::is_empty) {
             let message = format!(
                 "`{}` refers to a secret by `secret://…`; secrets themselves never stand in documents",
                 entry.key

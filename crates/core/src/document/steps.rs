@@ -1,5 +1,6 @@
 //! The steps of a document: found by id whether they are written as a map or a list, then planned one by one.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::builtin;
 use super::compile::{expression, template};
+use super::near::near_name;
 use super::node::{Data, Entry, Node, Position};
 use super::problem::{Problems, Trail};
 use super::section::{Section, name_fault};
@@ -28,6 +30,8 @@ pub(super) struct Written<'n> {
     pub(super) id: &'n str,
     pub(super) at: Position,
     pub(super) node: &'n Node,
+    /// Whether it stands in a list, with its id as a key.
+    in_list: bool,
 }
 
 /// All steps, sorted by id.
@@ -53,7 +57,7 @@ pub(super) fn find<'n>(node: &'n Node, limits: &Limits, problems: &mut Problems)
 }
 
 fn by_key(entry: &Entry) -> Written<'_> {
-    Written { id: &entry.key, at: entry.at, node: &entry.node }
+    Written { id: &entry.key, at: entry.at, node: &entry.node, in_list: false }
 }
 
 fn by_id<'n>(items: &'n [Node], problems: &mut Problems) -> Vec<Written<'n>> {
@@ -65,7 +69,7 @@ fn by_id<'n>(items: &'n [Node], problems: &mut Problems) -> Vec<Written<'n>> {
             continue;
         }
         let at = section.get("id").map_or(node.at, |entry| entry.node.at);
-        steps.extend(section.text("id", problems).map(|id| Written { id, at, node }));
+        steps.extend(section.text("id", problems).map(|id| Written { id, at, node, in_list: true }));
     }
     steps
 }
@@ -90,8 +94,9 @@ fn check_id(step: &Written<'_>, limits: &Limits, problems: &mut Problems) {
     let mut chars = step.id.chars();
     let fits = chars.next().is_some_and(|c| c == '_' || c.is_ascii_alphabetic())
         && chars.all(|c| c == '_' || c == '-' || c.is_ascii_alphanumeric());
-    let fault = name_fault(step.id, limits.name_chars)
-        .or_else(|| (!fits).then(|| "is made of letters, digits, `_` and `-`, and does not start with a digit".into()));
+    let fault = name_fault(step.id, limits.name_chars).or_else(|| {
+        (!fits).then(|| "may have only letters, digits, `_` and `-`, and may not start with a digit".into())
+    });
     if let Some(fault) = fault {
         problems.add("bad_name", step.at, &STEPS.key(step.id), format!("the step id `{}` {fault}", step.id));
     }
@@ -104,6 +109,8 @@ pub(super) struct Planner<'a> {
     pub(super) index: &'a HashMap<Arc<str>, StepIndex>,
     /// The ids in their order, for suggestions.
     pub(super) ids: &'a [Arc<str>],
+    /// Unknown steps that still get a suggestion: each looks at every id.
+    pub(super) suggestions_left: Cell<u32>,
 }
 
 impl Planner<'_> {
@@ -111,7 +118,8 @@ impl Planner<'_> {
     pub(super) fn plan(&self, written: &Written<'_>, id: &Arc<str>, problems: &mut Problems) -> Option<PlanStep> {
         let trail = STEPS.key(written.id);
         let section = Section::of(written.node, &trail, problems)?;
-        let known: Vec<&str> = KEYS.iter().chain(&settings::KEYS).chain(&["id"]).copied().collect();
+        let id_key = written.in_list.then_some(&"id");
+        let known: Vec<&str> = KEYS.iter().chain(&settings::KEYS).chain(id_key).copied().collect();
         section.only(&known, problems);
         section.text("description", problems);
         section.required("skill", problems);
@@ -145,7 +153,9 @@ impl Planner<'_> {
 
     fn find(&self, id: &str) -> Result<StepIndex, CompileError> {
         self.index.get(id).copied().ok_or_else(|| {
-            let near = super::near::near_name(id, self.ids.iter().map(|id| &**id));
+            let left = self.suggestions_left.get();
+            self.suggestions_left.set(left.saturating_sub(1));
+            let near = (left > 0).then(|| near_name(id, self.ids.iter().map(|id| &**id))).flatten();
             CompileError {
                 suggestion: near.map(|near| format!("did you mean `{near}`?")),
                 ..CompileError::new("unknown_step", format!("there is no step `{id}`"))

@@ -72,8 +72,9 @@ impl Jinja {
     /// minijinja does not say what was undefined; the paths do.
     fn explain(&self, error: &Error, scope: &Scope<'_>) -> EvalError {
         let undefined = |(_, path): &&(String, Path)| matches!(path.walk(scope), Found::Undefined);
+        let about_undefined = error.kind() == ErrorKind::UndefinedError || describe(error).contains("undefined");
         match (error.kind(), self.variables.iter().find(undefined)) {
-            (ErrorKind::UndefinedError, Some((_, path))) => path.undefined(),
+            (_, Some((_, path))) if about_undefined => path.undefined(),
             (ErrorKind::UndefinedError, None) => EvalError { message: "a part of it is undefined".into() },
             (ErrorKind::OutOfFuel, _) => EvalError { message: "it does more work than an expression may".into() },
             _ => EvalError { message: describe(error) },
@@ -198,15 +199,42 @@ fn compact_json(value: &Value) -> Result<String, Error> {
 }
 
 macro_rules! paid_filters {
-    ($environment:ident: $($name:ident)+) => {
-        $($environment.add_filter(stringify!($name), paid(Value::from_function(filters::$name)));)+
+    ($($name:ident)+) => {
+        fn add_paid_filters(env: &mut Environment<'static>) {
+            $(env.add_filter(stringify!($name), paid(Value::from_function(filters::$name)));)+
+        }
+
+        /// Every filter there is.
+        pub(super) const FILTERS: &[&str] =
+            &[$(stringify!($name),)+ "count", "default", "d", "join", "replace", "tojson"];
     };
 }
 
 macro_rules! plain_tests {
-    ($environment:ident: $($name:literal => $test:ident,)+) => {
-        $($environment.add_test($name, tests::$test);)+
+    ($($name:literal => $test:ident,)+) => {
+        fn add_tests(env: &mut Environment<'static>) {
+            $(env.add_test($name, tests::$test);)+
+        }
+
+        /// Every test there is.
+        pub(super) const TESTS: &[&str] = &[$($name),+];
     };
+}
+
+paid_filters! {
+    lower upper title capitalize length dictsort items reverse trim split lines round abs int float attr first last min max
+    sort list string bool sum select reject selectattr rejectattr map groupby unique chain zip
+}
+
+plain_tests! {
+    "undefined" => is_undefined, "defined" => is_defined, "none" => is_none, "boolean" => is_boolean, "odd" => is_odd,
+    "even" => is_even, "divisibleby" => is_divisibleby, "number" => is_number, "integer" => is_integer,
+    "float" => is_float, "string" => is_string, "sequence" => is_sequence, "iterable" => is_iterable,
+    "mapping" => is_mapping, "startingwith" => is_startingwith, "endingwith" => is_endingwith, "lower" => is_lower,
+    "upper" => is_upper, "eq" => is_eq, "equalto" => is_eq, "==" => is_eq, "ne" => is_ne, "!=" => is_ne,
+    "lt" => is_lt, "lessthan" => is_lt, "<" => is_lt, "le" => is_le, "<=" => is_le, "gt" => is_gt,
+    "greaterthan" => is_gt, ">" => is_gt, "ge" => is_ge, ">=" => is_ge, "in" => is_in, "true" => is_true,
+    "false" => is_false,
 }
 
 fn environment(fuel: u64) -> Environment<'static> {
@@ -214,8 +242,8 @@ fn environment(fuel: u64) -> Environment<'static> {
     env.set_undefined_behavior(UndefinedBehavior::Strict);
     env.set_fuel(Some(fuel));
     env.set_recursion_limit(50);
-    paid_filters!(env: lower upper title capitalize length dictsort items reverse trim split lines round abs int float attr
-        first last min max sort list string bool sum select reject selectattr rejectattr map groupby unique chain zip);
+    add_paid_filters(&mut env);
+    add_tests(&mut env);
     env.add_filter("count", paid(Value::from_function(filters::length)));
     env.add_filter("default", filters::default);
     env.add_filter("d", filters::default);
@@ -224,19 +252,14 @@ fn environment(fuel: u64) -> Environment<'static> {
     env.add_filter("tojson", compact_json);
     env.add_function("range", functions::range);
     env.add_function("dict", functions::dict);
-    add_tests(&mut env);
     env
 }
 
-fn add_tests(env: &mut Environment<'static>) {
-    plain_tests!(env:
-        "undefined" => is_undefined, "defined" => is_defined, "none" => is_none, "boolean" => is_boolean, "odd" => is_odd,
-        "even" => is_even, "divisibleby" => is_divisibleby, "number" => is_number, "integer" => is_integer,
-        "float" => is_float, "string" => is_string, "sequence" => is_sequence, "iterable" => is_iterable,
-        "mapping" => is_mapping, "startingwith" => is_startingwith, "endingwith" => is_endingwith, "lower" => is_lower,
-        "upper" => is_upper, "eq" => is_eq, "equalto" => is_eq, "==" => is_eq, "ne" => is_ne, "!=" => is_ne,
-        "lt" => is_lt, "lessthan" => is_lt, "<" => is_lt, "le" => is_le, "<=" => is_le, "gt" => is_gt,
-        "greaterthan" => is_gt, ">" => is_gt, "ge" => is_ge, ">=" => is_ge, "in" => is_in, "true" => is_true,
-        "false" => is_false,
-    );
+/// What minijinja alone makes of an expression over `payload`; `None` for an error.
+#[cfg(test)]
+pub(super) fn reference(source: &str, payload: &Json) -> Option<Json> {
+    BUDGET.set(u64::MAX);
+    let context = Value::from_pairs([("payload", from_json(payload))]);
+    let value = ENVIRONMENT.compile_expression_owned(source.to_owned()).ok()?.eval(context).ok()?;
+    to_json(&value, 0).ok()
 }

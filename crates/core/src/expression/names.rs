@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::jinja::{FILTERS, TESTS};
 use super::lex::{Kind, Token};
 use super::path::{Path, Root, Segment};
 use super::{Bindings, CompileError};
@@ -23,6 +24,7 @@ pub(super) fn paths(source: &str, tokens: &[Token<'_>], bindings: &Bindings<'_>)
     let mut i = 0;
     while i < tokens.len() {
         let Some(name) = free_name(tokens, i) else {
+            check_filter_or_test(tokens, i)?;
             i += 1;
             continue;
         };
@@ -49,6 +51,23 @@ fn free_name<'a>(tokens: &[Token<'a>], i: usize) -> Option<&'a str> {
         && matches!(before, Some(Kind::Sign('(' | ',')));
     let keyword = KEYWORDS.contains(&name) || name == "None";
     (!test && !filter && !argument && !keyword).then_some(name)
+}
+
+/// minijinja would notice an unknown filter or test only when it gets there.
+fn check_filter_or_test(tokens: &[Token<'_>], i: usize) -> Result<(), CompileError> {
+    let Kind::Name(name) = tokens[i].kind else { return Ok(()) };
+    let before = |back: usize| i.checked_sub(back).map(|at| tokens[at].kind);
+    let (what, known) = match (before(2), before(1)) {
+        (_, Some(Kind::Sign('|'))) => ("filter", FILTERS),
+        (_, Some(Kind::Name("is"))) if name != "not" => ("test", TESTS),
+        (Some(Kind::Name("is")), Some(Kind::Name("not"))) => ("test", TESTS),
+        _ => return Ok(()),
+    };
+    if known.contains(&name) {
+        return Ok(());
+    }
+    let suggestion = near_name(name, known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+    Err(CompileError { suggestion, ..CompileError::name(format!("there is no {what} `{name}`")) })
 }
 
 struct Reader<'a> {

@@ -1,1 +1,240 @@
+use std::collections::HashMap;
 
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+#[derive(Default)]
+struct Outputs(HashMap<StepIndex, Value>);
+
+impl StepOutputs for Outputs {
+    fn output(&self, step: StepIndex) -> Option<&Value> {
+        self.0.get(&step)
+    }
+}
+
+const STEPS: [&str; 3] = ["a", "b", "a-b"];
+
+fn find(id: &str) -> Result<StepIndex, CompileError> {
+    let found = STEPS.iter().zip(0..).find(|(known, _)| **known == id).map(|(_, index)| index);
+    found.ok_or_else(|| CompileError::new("unknown_step", format!("there is no step `{id}`")))
+}
+
+fn compile(source: &str) -> Result<Expression, CompileError> {
+    Expression::compile(source, &Bindings::new(&Limits::default(), &find, true))
+}
+
+fn outputs() -> Outputs {
+    Outputs(HashMap::from([(0, json!({"n": 3, "xs": [1, 2.5, "x"], "t": "text"})), (2, json!([{"k v": null}]))]))
+}
+
+fn evaluate_with_fuel(source: &str, fuel: u64) -> Result<Value, EvalError> {
+    let (payload, outputs) =
+        (json!({"n": 2, "big": 9_007_199_254_740_991_i64, "f": 1.0, "e": {}, "ok": true}), outputs());
+    let (run, item) = (json!({"id": "r"}), json!("it"));
+    let scope = Scope { payload: &payload, run: &run, steps: &outputs, item: Some(&item), index: Some(7), fuel };
+    compile(source).unwrap().evaluate(&scope)
+}
+
+fn evaluate(source: &str) -> Result<Value, EvalError> {
+    evaluate_with_fuel(source, Limits::default().expression_fuel)
+}
+
+fn yields(source: &str, value: Value) {
+    let found = evaluate(source).unwrap_or_else(|error| panic!("{source}: {error}"));
+    assert_eq!(found.to_string(), value.to_string(), "{source}");
+}
+
+fn fails(source: &str) -> String {
+    evaluate(source).expect_err(source).message
+}
+
+#[test]
+fn values_keep_their_types() {
+    yields("payload.n", json!(2));
+    yields("payload.n + 1", json!(3));
+    yields("payload.f", json!(1.0));
+    yields("payload.f * 2", json!(2.0));
+    yields("payload.n / 2", json!(1.0));
+    yields("payload.big | default(0)", json!(9_007_199_254_740_991_i64));
+    yields("payload.ok and not false", json!(true));
+    yields("steps.a.output.xs", json!([1, 2.5, "x"]));
+    yields("steps.a.output.xs | list", json!([1, 2.5, "x"]));
+    yields("steps['a-b'].output[0]['k v']", json!(null));
+    yields("{'k v': steps['a-b'].output, 'n': -1}", json!({"k v": [{"k v": null}], "n": -1}));
+    yields("[item, index, run.id]", json!(["it", 7, "r"]));
+    yields("index", json!(7));
+    yields("none", json!(null));
+}
+
+#[test]
+fn jinja_does_what_jinja_does() {
+    yields("steps.a.output.xs | length", json!(3));
+    yields("payload.missing | default(3)", json!(3));
+    yields("payload.missing is defined", json!(false));
+    yields("payload.missing.deep if payload.missing is defined else 'no'", json!("no"));
+    yields("'yes' if payload.n > 1 else 'no'", json!("yes"));
+    yields("steps.a.output.t ~ '-' ~ payload.n", json!("text-2"));
+    yields("range(3) | list", json!([0, 1, 2]));
+    yields("steps.a.output.xs | map('string') | join(', ')", json!("1, 2.5, x"));
+    yields("steps.a.output.xs[-1]", json!("x"));
+    yields("steps.a.output.xs[1:]", json!([2.5, "x"]));
+    yields("steps.a.output | tojson", json!("{\"n\":3,\"t\":\"text\",\"xs\":[1,2.5,\"x\"]}"));
+    yields("'x' in steps.a.output.xs", json!(true));
+    yields("steps.a.output.t | replace('t', 'T')", json!("TexT"));
+    yields("dict(a=payload.n)", json!({"a": 2}));
+    yields("payload.e or 'empty'", json!("empty"));
+}
+
+#[test]
+fn what_is_undefined_is_named() {
+    assert_eq!(fails("payload.x"), "cannot evaluate `${{ payload.x }}`: `payload.x` is undefined");
+    assert!(fails("payload.x.y").contains("`payload.x.y` is undefined: there is no `x`"));
+    assert!(fails("payload.x + 1").ends_with("`payload.x` is undefined"));
+    assert!(fails("payload.n and payload.x.y").ends_with("`payload.x.y` is undefined: there is no `x`"));
+    assert!(fails("steps.b.output").contains("`steps.b.output` is not available here"));
+    assert!(fails("[steps.b.output.x]").contains("`steps.b.output.x` is not available here"));
+    assert!(fails("[payload.x]").contains("`payload.x` is undefined"));
+}
+
+#[test]
+fn work_is_bounded() {
+    assert!(fails("range(1000000000)").contains("too many elements"));
+    assert!(fails(&format!("range(100000) | list {}", "| sort ".repeat(300))).contains("more work"));
+    assert!(fails("('x' * 100000000) | upper").contains("more work"));
+    assert!(fails("'x' * 100000000000").contains("too large"));
+    assert!(fails("([range(100000) | list] * 100000) | list").contains("more work"));
+    assert!(fails("('x' * 1000000) | replace('x', 'y' * 1000000)").contains("more work"));
+    assert!(fails("(['x' * 1000000] * 100000) | join").contains("more work"));
+    let error = evaluate_with_fuel("payload.n + payload.n + payload.n + 1", 3).unwrap_err();
+    assert!(error.message.contains("more work than an expression may"), "{error}");
+}
+
+#[test]
+fn results_that_are_no_json_are_errors() {
+    assert!(fails("1e308 * 10").contains("not a JSON value"));
+}
+
+fn refused(source: &str) -> (&'static str, String) {
+    let error = compile(source).expect_err(source);
+    (error.code, error.message + &error.suggestion.unwrap_or_default())
+}
+
+#[test]
+fn bad_expressions_are_refused_when_they_are_compiled() {
+    assert_eq!(refused("").0, "bad_expression");
+    assert_eq!(refused("payload.").0, "bad_expression");
+    assert_eq!(refused("1 +").0, "bad_expression");
+    assert_eq!(refused("'open").0, "bad_expression");
+    assert_eq!(refused("payload.a payload.b").0, "bad_expression");
+    assert_eq!(refused(&format!("'{}'", "x".repeat(5000))).0, "expression_too_long");
+    assert_eq!(refused(&"(".repeat(4000)).0, "expression_too_deep");
+    assert_eq!(refused(&format!("{}payload.x", "-".repeat(4000))).0, "expression_too_deep");
+    assert_eq!(refused(&format!("{}payload.x", "not ".repeat(900))).0, "expression_too_deep");
+    assert_eq!(refused(&format!("1{}", " if 1 else 1".repeat(300))).0, "expression_too_deep");
+    assert_eq!(refused(&format!("1{}", "+1".repeat(2000))).0, "expression_too_deep");
+    yields(&format!("[1]{}", "|list".repeat(800)), json!([1]));
+}
+
+#[test]
+fn unknown_names_are_refused_with_a_suggestion() {
+    let (code, message) = refused("paylod.x");
+    assert_eq!(code, "unknown_name");
+    assert!(message.ends_with("did you mean `payload`?"), "{message}");
+    assert!(refused("steps[payload.x].output").1.contains("name the step literally"));
+    assert!(refused("steps").1.contains("name the step literally"));
+    assert!(refused("steps.a.input").1.ends_with("did you mean `steps.a.output`?"));
+    assert!(refused("steps['a-b'].x").1.ends_with("did you mean `steps['a-b'].output`?"));
+    assert_eq!(refused("steps.c.output").0, "unknown_step");
+    assert_eq!(refused("tuned.lr").0, "unknown_name");
+    assert!(refused("payload.x | lenght").1.ends_with("there is no filter `lenght`did you mean `length`?"));
+    assert!(refused("payload.x is not definde").1.ends_with("there is no test `definde`did you mean `defined`?"));
+    assert!(refused("range").1.contains("there is no name `range`"));
+    assert_eq!(refused("_0").0, "unknown_name");
+    assert_eq!(refused("x | default(y=z)").0, "unknown_name");
+    assert!(compile("payload.x | default(value=1)").is_ok());
+    let once = Expression::compile("item", &Bindings::new(&Limits::default(), &find, false)).unwrap_err();
+    assert!(once.message.contains("`foreach`"));
+}
+
+#[test]
+fn an_expression_knows_its_steps() {
+    let expression = compile("steps['a-b'].output ~ steps.a.output.x ~ steps.a.output").unwrap();
+    assert_eq!(expression.steps(), [0, 2]);
+    assert_eq!(format!("{:?}", compile(" payload.x ").unwrap()), "${{ payload.x }}");
+}
+
+#[test]
+fn truth_is_jinjas() {
+    for (source, truth) in [("''", false), ("'0'", true), ("0", false), ("0.0", false), ("[]", false), ("none", false)]
+    {
+        let (null, outputs) = (Value::Null, Outputs::default());
+        let scope = Scope { payload: &null, run: &null, steps: &outputs, item: None, index: None, fuel: 1000 };
+        assert_eq!(compile(source).unwrap().truthy(&scope).unwrap(), truth, "{source}");
+    }
+}
+
+#[test]
+fn texts_are_split_at_their_expressions() {
+    let literal = |text: &str| Raw::Literal(text.to_owned());
+    assert_eq!(split("a ${{ x }} b").unwrap(), [literal("a "), Raw::Expression(" x "), literal(" b")]);
+    assert_eq!(split("$${{ x }}").unwrap(), [literal("${{ x }}")]);
+    assert_eq!(split("a $$${{ x }}").unwrap(), [literal("a $${{ x }}")]);
+    assert_eq!(
+        split("${{ '}}' }}${{ {'a': {}} }}").unwrap(),
+        [Raw::Expression(" '}}' "), Raw::Expression(" {'a': {}} ")]
+    );
+    assert!(split("${{ x }").is_err());
+    assert!(!has_expression("$${{ x }}") && has_expression("${{ x"));
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "[a-zé]{0,3}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map("[abc]", inner, 0..4).prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+fn any_segment() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[abc]".prop_map(|key| format!(".{key}")),
+        "[abc]".prop_map(|key| format!("['{key}']")),
+        (-4_i64..4).prop_map(|index| format!("[{index}]")),
+        (0_u8..3).prop_map(|index| format!(".{index}")),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn walking_a_path_is_what_minijinja_does(payload in any_json(), segments in prop::collection::vec(any_segment(), 0..4)) {
+        let (null, outputs) = (Value::Null, Outputs::default());
+        let scope = Scope { payload: &payload, run: &null, steps: &outputs, item: None, index: None, fuel: 100_000 };
+        let walked = compile(&format!("payload{}", segments.concat())).unwrap();
+        prop_assert!(matches!(walked.code, Code::Path(_)));
+        let reference = jinja::reference(&format!("payload{}", segments.concat()), &payload);
+        prop_assert_eq!(walked.evaluate(&scope).ok(), reference);
+    }
+
+    #[test]
+    fn compiling_never_panics(source in "[a-z.\\[\\](){}'\"|+*<>=,:0-9 -]{0,60}") {
+        let _ = compile(&source);
+        let _ = split(&source);
+    }
+
+    #[test]
+    fn compiling_junk_never_panics(source in ".{0,40}") {
+        let _ = compile(&source);
+        let _ = split(&format!("${{{{{source}"));
+    }
+}
