@@ -147,9 +147,8 @@ async fn a_taken_run_id_conflicts(store: &dyn Store) {
 }
 
 async fn a_taken_request_id_conflicts(store: &dyn Store) {
-    let head = || NewHead { request_id: Some("same".to_owned()), ..new_head() };
     let request = unique("request");
-    let with = |request: &str| NewHead { request_id: Some(request.to_owned()), ..head() };
+    let with = |request: &str| NewHead { request_id: Some(request.to_owned()), ..new_head() };
     let (first, second, third) = (new_run(), new_run(), new_run());
     written(store, start_with(first, 1, with(&request))).await;
     let late = start_with(second, 1, with(&request));

@@ -208,15 +208,14 @@ pub(super) fn answers(conn: &Connection, questions: &[Question]) -> Result<Vec<A
     questions.iter().map(|question| answer(conn, question)).collect()
 }
 
+const OF_REQUEST: &str = "SELECT run_id FROM runs WHERE org_id = ? AND request_id = ?";
+
 fn answer(conn: &Connection, question: &Question) -> Result<Answer> {
     Ok(match question {
         Question::SlotsHeld { org, key } => Answer::SlotsHeld(slots_held(conn, *org, key)?),
-        Question::RunOfRequest { org, request_id } => Answer::RunOfRequest(one(
-            conn,
-            "SELECT run_id FROM runs WHERE org_id = ? AND request_id = ?",
-            params![org.0, request_id],
-            |row| Columns::of(row).run(),
-        )?),
+        Question::RunOfRequest { org, request_id } => {
+            Answer::RunOfRequest(one(conn, OF_REQUEST, params![org.0, request_id], |row| Columns::of(row).run())?)
+        }
         Question::Event { org, run, seq } => Answer::Event(event_at(conn, *org, *run, *seq)?),
     })
 }
@@ -226,13 +225,11 @@ fn timer_row(row: &Row) -> rusqlite::Result<TimerRow> {
     Ok(TimerRow { org: columns.org()?, run: columns.run()?, seq: columns.seq()?, due_at: columns.time()? })
 }
 
+const DUE: &str =
+    "SELECT org_id, run_id, seq, due_at FROM timers WHERE due_at <= ? ORDER BY due_at, org_id, run_id, seq LIMIT ?";
+
 pub(super) fn timers_until(conn: &Connection, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
-    all(
-        conn,
-        "SELECT org_id, run_id, seq, due_at FROM timers WHERE due_at <= ? ORDER BY due_at, org_id, run_id, seq LIMIT ?",
-        params![until.0, limit],
-        timer_row,
-    )
+    all(conn, DUE, params![until.0, limit], timer_row)
 }
 
 pub(super) fn timers_of(conn: &Connection, org: OrgId, run: RunId) -> Result<Vec<TimerRow>> {
@@ -243,6 +240,14 @@ pub(super) fn timers_of(conn: &Connection, org: OrgId, run: RunId) -> Result<Vec
         timer_row,
     )
 }
+
+const NEXT_KEY: &str =
+    "SELECT org_id, slot_key FROM run_slots WHERE (org_id, slot_key) > (?, ?) ORDER BY org_id, slot_key LIMIT 1";
+
+const WAITING: &str = "SELECT org_id, run_id, slot_key, holding, slot_limit, priority FROM run_slots
+    WHERE org_id = ? AND slot_key = ? AND holding = 0 ORDER BY priority DESC, run_id LIMIT ?";
+
+const HELD: &str = "SELECT count(*) FROM run_slots WHERE org_id = ? AND slot_key = ? AND holding = 1";
 
 const SLOT: &str = "SELECT org_id, run_id, slot_key, holding, slot_limit, priority FROM run_slots";
 
@@ -259,8 +264,7 @@ fn slot_row(row: &Row) -> rusqlite::Result<SlotRow> {
 }
 
 fn slots_held(conn: &Connection, org: OrgId, key: &str) -> Result<u32> {
-    let sql = "SELECT count(*) FROM run_slots WHERE org_id = ? AND slot_key = ? AND holding = 1";
-    Ok(conn.prepare_cached(sql)?.query_row(params![org.0, key], |row| row.get(0))?)
+    Ok(conn.prepare_cached(HELD)?.query_row(params![org.0, key], |row| row.get(0))?)
 }
 
 pub(super) fn slot_of(conn: &Connection, org: OrgId, run: RunId) -> Result<Option<SlotRow>> {
@@ -271,12 +275,9 @@ pub(super) fn slot_of(conn: &Connection, org: OrgId, run: RunId) -> Result<Optio
 pub(super) fn slots_to_wake(conn: &Connection, limit: u32) -> Result<Vec<SlotRow>> {
     let mut woken = Vec::new();
     let mut after = (i32::MIN, String::new());
-    while let Some((org, key)) = one(
-        conn,
-        "SELECT org_id, slot_key FROM run_slots WHERE (org_id, slot_key) > (?, ?) ORDER BY org_id, slot_key LIMIT 1",
-        params![after.0, after.1],
-        |row| Ok((row.get::<_, i32>(0)?, row.get::<_, String>(1)?)),
-    )? {
+    while let Some((org, key)) =
+        one(conn, NEXT_KEY, params![after.0, after.1], |row| Ok((row.get::<_, i32>(0)?, row.get::<_, String>(1)?)))?
+    {
         let room = limit.saturating_sub(u32::try_from(woken.len()).unwrap_or(u32::MAX));
         if room == 0 {
             break;
@@ -290,9 +291,7 @@ pub(super) fn slots_to_wake(conn: &Connection, limit: u32) -> Result<Vec<SlotRow
 /// Stops at the first that has no room: nobody overtakes under one key.
 pub(super) fn slots_to_wake_of(conn: &Connection, org: OrgId, key: &str, limit: u32) -> Result<Vec<SlotRow>> {
     let mut used = slots_held(conn, org, key)?;
-    let sql =
-        format!("{SLOT} WHERE org_id = ? AND slot_key = ? AND holding = 0 ORDER BY priority DESC, run_id LIMIT ?");
-    let mut statement = conn.prepare_cached(&sql)?;
+    let mut statement = conn.prepare_cached(WAITING)?;
     let mut rows = statement.query(params![org.0, key, limit])?;
     let mut woken = Vec::new();
     while let Some(row) = rows.next()? {
@@ -306,14 +305,19 @@ pub(super) fn slots_to_wake_of(conn: &Connection, org: OrgId, key: &str, limit: 
     Ok(woken)
 }
 
+const NEXT_OWNER: &str =
+    "SELECT owner FROM runs WHERE owner >= coalesce(?, -9223372036854775808) ORDER BY owner LIMIT 1";
+
 /// Nodes that own runs. Hops from owner to owner in the index instead of reading all of it.
 pub(super) fn owners(conn: &Connection) -> Result<Vec<NodeId>> {
-    let next = |sql: &str, after: i64| one(conn, sql, [after], |row| row.get::<_, i64>(0));
     let mut found = Vec::new();
-    let mut owner = next("SELECT owner FROM runs WHERE owner >= ? ORDER BY owner LIMIT 1", i64::MIN)?;
-    while let Some(node) = owner {
+    let mut after = None;
+    while let Some(node) = one(conn, NEXT_OWNER, [after], |row| row.get::<_, i64>(0))? {
         found.push(NodeId(node));
-        owner = next("SELECT owner FROM runs WHERE owner > ? ORDER BY owner LIMIT 1", node)?;
+        after = node.checked_add(1);
+        if after.is_none() {
+            break;
+        }
     }
     Ok(found)
 }
@@ -332,21 +336,18 @@ pub(super) fn nodes(conn: &Connection) -> Result<Vec<NodeRow>> {
     })
 }
 
+const OWNED: &str = "SELECT org_id, run_id FROM runs WHERE owner = ? AND run_id > ? ORDER BY run_id LIMIT ?";
+
 pub(super) fn owned_runs(
     conn: &Connection,
     node: NodeId,
     after: Option<RunId>,
     limit: u32,
 ) -> Result<Vec<(OrgId, RunId)>> {
-    all(
-        conn,
-        "SELECT org_id, run_id FROM runs WHERE owner = ? AND run_id > ? ORDER BY run_id LIMIT ?",
-        params![node.0, after.as_ref().map_or(&[][..], id), limit],
-        |row| {
-            let mut columns = Columns::of(row);
-            Ok((columns.org()?, columns.run()?))
-        },
-    )
+    all(conn, OWNED, params![node.0, after.as_ref().map_or(&[][..], id), limit], |row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.org()?, columns.run()?))
+    })
 }
 
 pub(super) fn blob(conn: &Connection, org: OrgId, hash: Digest) -> Result<Option<BlobRow>> {
@@ -364,28 +365,25 @@ pub(super) fn tag(conn: &Connection, org: OrgId, tag: &str) -> Result<Option<Dig
     })
 }
 
+const TRANSITIONS: &str = "SELECT run_seq, from_status, to_status, caused_by_signal_id, emitted_at
+    FROM run_state_transitions WHERE org_id = ? AND run_id = ? ORDER BY run_seq";
+
 pub(super) fn transitions(conn: &Connection, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>> {
-    all(
-        conn,
-        "SELECT run_seq, from_status, to_status, caused_by_signal_id, emitted_at FROM run_state_transitions
-         WHERE org_id = ? AND run_id = ? ORDER BY run_seq",
-        params![org.0, id(&run)],
-        |row| {
-            let mut columns = Columns::of(row);
-            Ok(TransitionRow {
-                seq: columns.seq()?,
-                from: columns.opt_word()?,
-                to: columns.word()?,
-                signal: columns.opt_signal()?,
-                at: columns.time()?,
-            })
-        },
-    )
+    all(conn, TRANSITIONS, params![org.0, id(&run)], |row| {
+        let mut columns = Columns::of(row);
+        Ok(TransitionRow {
+            seq: columns.seq()?,
+            from: columns.opt_word()?,
+            to: columns.word()?,
+            signal: columns.opt_signal()?,
+            at: columns.time()?,
+        })
+    })
 }
 
 const SNAPSHOT: &str = "SELECT org_id, run_id, workflow, workflow_version, status, last_event_seq, request_id,
     base_run_id, parent_run_id, priority, steps_total, steps_done, steps_failed, error, created_at, started_at,
-    completed_at FROM run_snapshots WHERE org_id = ?1";
+    completed_at FROM run_snapshots";
 
 fn snapshot_row(row: &Row) -> rusqlite::Result<SnapshotRow> {
     let mut columns = Columns::of(row);
@@ -411,7 +409,21 @@ fn snapshot_row(row: &Row) -> rusqlite::Result<SnapshotRow> {
 }
 
 pub(super) fn snapshot(conn: &Connection, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>> {
-    one(conn, &format!("{SNAPSHOT} AND run_id = ?2"), params![org.0, id(&run)], snapshot_row)
+    one(conn, &format!("{SNAPSHOT} WHERE org_id = ? AND run_id = ?"), params![org.0, id(&run)], snapshot_row)
+}
+
+/// Names its index: left to itself, SQLite walks the primary key, which is the whole history when few runs match.
+fn list_sql(filter: &RunFilter) -> String {
+    let index = match (&filter.status, &filter.workflow) {
+        (Some(_), _) => "INDEXED BY run_snapshots_by_status",
+        (None, Some(_)) => "INDEXED BY run_snapshots_by_workflow",
+        (None, None) => "",
+    };
+    let by_status = if filter.status.is_some() { "AND status = ?2" } else { "AND ?2 IS NULL" };
+    let by_workflow = if filter.workflow.is_some() { "AND workflow = ?3" } else { "AND ?3 IS NULL" };
+    format!(
+        "{SNAPSHOT} {index} WHERE org_id = ?1 {by_status} {by_workflow} AND run_id < ?4 ORDER BY run_id DESC LIMIT ?5"
+    )
 }
 
 pub(super) fn list_runs(conn: &Connection, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>> {
@@ -419,9 +431,7 @@ pub(super) fn list_runs(conn: &Connection, org: OrgId, filter: &RunFilter) -> Re
     const NEWEST: [u8; 17] = [0xff; 17];
     let before = filter.before.as_ref().map_or(&NEWEST[..], id);
     let status = filter.status.map(|status| status.as_str());
-    let by_status = if status.is_some() { "AND status = ?2" } else { "AND ?2 IS NULL" };
-    let by_workflow = if filter.workflow.is_some() { "AND workflow = ?3" } else { "AND ?3 IS NULL" };
-    let sql = format!("{SNAPSHOT} {by_status} {by_workflow} AND run_id < ?4 ORDER BY run_id DESC LIMIT ?5");
+    let sql = list_sql(filter);
     all(conn, &sql, params![org.0, status, filter.workflow, before, filter.limit], snapshot_row)
 }
 
@@ -503,4 +513,55 @@ pub(super) fn log_gaps(conn: &Connection, limit: u32) -> Result<Vec<LogGap>> {
 
 pub(super) fn count_runs(conn: &Connection) -> Result<u64> {
     Ok(conn.prepare_cached("SELECT count(*) FROM runs")?.query_row([], |row| Columns::of(row).seq())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use milepost_core::status::RunStatus;
+    use rusqlite::types::Null;
+
+    use super::*;
+
+    fn plan(conn: &Connection, sql: &str) -> String {
+        let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let nulls = vec![Null; statement.parameter_count()];
+        let rows = statement.query_map(rusqlite::params_from_iter(nulls), |row| row.get::<_, String>(3)).unwrap();
+        rows.collect::<rusqlite::Result<Vec<_>>>().unwrap().join("; ")
+    }
+
+    fn schema() -> Connection {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(crate::migrations::SQLITE[0].sql).unwrap();
+        conn
+    }
+
+    /// What runs often, or over a database that only grows, must not walk through it nor sort what it finds.
+    #[test]
+    fn nothing_that_runs_often_scans() {
+        let any = RunFilter::default();
+        let of_status = RunFilter { status: Some(RunStatus::Running), ..any.clone() };
+        let of_workflow = RunFilter { workflow: Some("render".to_owned()), ..any.clone() };
+        for (sql, index) in [
+            (DUE, "timers_by_due"),
+            (NEXT_KEY, "run_slots_by_key"),
+            (WAITING, "run_slots_by_key"),
+            (HELD, "run_slots_by_key"),
+            (NEXT_OWNER, "runs_by_owner"),
+            (OWNED, "runs_by_owner"),
+            (OF_REQUEST, "runs_by_request"),
+            (list_sql(&any).as_str(), "PRIMARY KEY"),
+            (list_sql(&of_status).as_str(), "run_snapshots_by_status"),
+            (list_sql(&of_workflow).as_str(), "run_snapshots_by_workflow"),
+        ] {
+            let plan = plan(&schema(), sql);
+            let searches = plan.contains("SEARCH") && plan.contains(index) && !plan.contains("TEMP B-TREE");
+            assert!(searches, "{sql}\n{plan}");
+        }
+    }
+
+    #[test]
+    fn transitions_read_one_run_only() {
+        let plan = plan(&schema(), TRANSITIONS);
+        assert!(plan.contains("SEARCH run_events USING PRIMARY KEY (org_id=? AND run_id=?)"), "{plan}");
+    }
 }
