@@ -3,7 +3,11 @@
 //! One narrow seam shaped like the log: commit a batch, load runs, find due timers, read a projection. The rules of runs
 //! live in the core; what is here maps rows.
 
+mod groups;
+pub mod memory;
+pub mod migrations;
 pub mod rows;
+pub mod sqlite;
 
 use std::fmt;
 

@@ -1,0 +1,48 @@
+//! The checks, by what they look at. Each makes its own runs and never asks what else is in the database.
+
+#![expect(clippy::unwrap_used, reason = "these are tests: a failed call is a failed check")]
+
+mod ask;
+mod doctor;
+mod log;
+mod nodes;
+mod projections;
+mod registry;
+mod slots;
+mod timers;
+
+use std::sync::Arc;
+
+use milepost_core::id::RunId;
+use milepost_store::Store;
+use milepost_store::rows::{Batch, RunWrite, WriteResult};
+
+use crate::rows::{ORG, batch};
+
+pub use nodes::leases_run_out;
+
+/// Runs all checks that hold for every store. Panics at the first that fails.
+pub async fn conformance(store: Arc<dyn Store>) {
+    log::check(&*store).await;
+    timers::check(&*store).await;
+    slots::check(&*store).await;
+    ask::check(&store).await;
+    nodes::check(&*store).await;
+    registry::check(&*store).await;
+    projections::check(&*store).await;
+    doctor::check(&*store).await;
+}
+
+/// Commits a batch that must not fail as a whole.
+async fn commit(store: &dyn Store, batch: Batch) -> Vec<WriteResult> {
+    store.commit(batch).await.expect("the batch is valid")
+}
+
+/// Commits one write that must be written.
+async fn written(store: &dyn Store, write: RunWrite) {
+    assert_eq!(commit(store, batch([write])).await, [WriteResult::Written]);
+}
+
+async fn last_seq(store: &dyn Store, run: RunId) -> Option<u64> {
+    store.head(ORG, run).await.expect("heads can be read").map(|head| head.last_seq)
+}

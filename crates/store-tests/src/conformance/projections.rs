@@ -1,0 +1,222 @@
+//! What is derived from the log.
+
+use milepost_core::hash::Digest;
+use milepost_core::id::{RunId, SignalId};
+use milepost_core::json::Json;
+use milepost_core::record::EventRow;
+use milepost_core::status::{RunStatus, SkipReason, StepStatus};
+use milepost_store::Store;
+use milepost_store::rows::{
+    NewHead, ProjectionWrite, RunFilter, RunWrite, SnapshotRow, StepRow, TransitionRow, WriteResult,
+};
+use uuid::Uuid;
+
+use super::written;
+use crate::rows::{
+    ORG, advance, at, event, new_head, new_node, new_run, project, snapshot, start, start_with, step, unique,
+};
+use WriteResult::{Conflict, Written};
+
+pub(super) async fn check(store: &dyn Store) {
+    every_column_of_a_snapshot_comes_back(store).await;
+    a_projection_is_written_only_from_where_it_stands(store).await;
+    steps_are_replaced_one_by_one(store).await;
+    a_dropped_projection_can_be_made_anew(store).await;
+    a_run_is_released_only_at_the_end_of_its_log(store).await;
+    runs_are_listed_newest_first(store).await;
+    transitions_are_read_from_the_log(store).await;
+}
+
+async fn put(store: &dyn Store, write: ProjectionWrite) -> WriteResult {
+    store.project(vec![write]).await.unwrap().remove(0)
+}
+
+async fn every_column_of_a_snapshot_comes_back(store: &dyn Store) {
+    let run = new_run();
+    let first = SnapshotRow {
+        request_id: Some(unique("request")),
+        base_run: Some(new_run()),
+        parent_run: Some(new_run()),
+        priority: -2,
+        steps_total: 12,
+        steps_done: 7,
+        steps_failed: 3,
+        error: Some(Json::trusted(r#""bad""#)),
+        completed_at: Some(at(77)),
+        status: RunStatus::Failed,
+        ..snapshot(run, 4)
+    };
+    assert_eq!(put(store, project(0, first.clone())).await, Written);
+    assert_eq!(store.snapshot(ORG, run).await.unwrap().as_ref(), Some(&first));
+    for (seq, status) in [(5, RunStatus::Failed), (9, RunStatus::Running)] {
+        let next = SnapshotRow {
+            status,
+            last_event_seq: seq,
+            steps_done: 8,
+            steps_total: 13,
+            steps_failed: 0,
+            workflow_version: "1.0.1".to_owned(),
+            priority: 4,
+            error: None,
+            started_at: Some(at(78)),
+            completed_at: None,
+            ..first.clone()
+        };
+        let before = store.snapshot(ORG, run).await.unwrap().unwrap().last_event_seq;
+        assert_eq!(put(store, project(before, next.clone())).await, Written);
+        assert_eq!(store.snapshot(ORG, run).await.unwrap(), Some(next));
+    }
+    assert_eq!(store.snapshot(ORG, new_run()).await.unwrap(), None);
+}
+
+async fn a_projection_is_written_only_from_where_it_stands(store: &dyn Store) {
+    let (run, other) = (new_run(), new_run());
+    assert_eq!(put(store, project(3, snapshot(run, 4))).await, Conflict, "there is none yet");
+    assert_eq!(put(store, project(0, snapshot(run, 4))).await, Written);
+    let late = ProjectionWrite { steps: vec![step("late", StepStatus::Running)], ..project(0, snapshot(run, 2)) };
+    let mixed = vec![late, project(0, snapshot(other, 1)), project(2, snapshot(run, 9))];
+    assert_eq!(store.project(mixed).await.unwrap(), [Conflict, Written, Conflict]);
+    assert_eq!(store.snapshot(ORG, run).await.unwrap().unwrap().last_event_seq, 4);
+    assert_eq!(store.steps(ORG, run).await.unwrap(), []);
+    assert_eq!(store.snapshot(ORG, other).await.unwrap().unwrap().last_event_seq, 1);
+    assert_eq!(store.project(Vec::new()).await.unwrap(), []);
+}
+
+async fn sorted_steps(store: &dyn Store, run: RunId) -> Vec<StepRow> {
+    let mut steps = store.steps(ORG, run).await.unwrap();
+    steps.sort_by(|a, b| a.step_id.cmp(&b.step_id));
+    steps
+}
+
+async fn steps_are_replaced_one_by_one(store: &dyn Store) {
+    let run = new_run();
+    let full = StepRow {
+        skip_reason: Some(SkipReason::CacheHit),
+        logical_attempt: 3,
+        engine_attempt: 8,
+        input_hash: Some(Digest::of(b"input")),
+        output_seq: Some(6),
+        error: Some(Json::trusted("[]")),
+        started_at: Some(at(1)),
+        ended_at: Some(at(2)),
+        ..step("b[10]", StepStatus::Skipped)
+    };
+    let first = vec![step("a", StepStatus::Pending), full.clone()];
+    assert_eq!(put(store, ProjectionWrite { steps: first, ..project(0, snapshot(run, 1)) }).await, Written);
+    assert_eq!(sorted_steps(store, run).await, [step("a", StepStatus::Pending), full.clone()]);
+    let second = vec![step("a", StepStatus::Completed), step("c", StepStatus::Running)];
+    assert_eq!(put(store, ProjectionWrite { steps: second, ..project(1, snapshot(run, 2)) }).await, Written);
+    let expected = [step("a", StepStatus::Completed), full.clone(), step("c", StepStatus::Running)];
+    assert_eq!(sorted_steps(store, run).await, expected);
+    let some = store.steps_by_id(ORG, run, &["b[10]".to_owned(), "none".to_owned()]).await.unwrap();
+    assert_eq!(some, [full]);
+    assert_eq!(store.steps_by_id(ORG, run, &[]).await.unwrap(), []);
+}
+
+async fn a_dropped_projection_can_be_made_anew(store: &dyn Store) {
+    let (run, other) = (new_run(), new_run());
+    for run in [run, other] {
+        let write = ProjectionWrite { steps: vec![step("a", StepStatus::Running)], ..project(0, snapshot(run, 3)) };
+        assert_eq!(put(store, write).await, Written);
+    }
+    store.drop_projection(ORG, run).await.unwrap();
+    assert_eq!(store.snapshot(ORG, run).await.unwrap(), None);
+    assert_eq!(store.steps(ORG, run).await.unwrap(), []);
+    assert_eq!(store.steps(ORG, other).await.unwrap().len(), 1);
+    assert_eq!(put(store, project(0, snapshot(run, 5))).await, Written);
+}
+
+async fn a_run_is_released_only_at_the_end_of_its_log(store: &dyn Store) {
+    let (run, node) = (new_run(), new_node());
+    store.heartbeat(node, at(0), 1000).await.unwrap();
+    written(store, start_with(run, 2, NewHead { owner: Some(node), ..new_head() })).await;
+    let release = |expected, seq| ProjectionWrite { release: true, ..project(expected, snapshot(run, seq)) };
+    let owner = async || store.head(ORG, run).await.unwrap().unwrap().owner;
+    assert_eq!(put(store, release(0, 1)).await, Written);
+    assert_eq!(owner().await, Some(node), "the log goes on after what was projected");
+    assert_eq!(put(store, release(7, 2)).await, Conflict);
+    assert_eq!(owner().await, Some(node), "nothing of a conflicting write counts");
+    assert_eq!(put(store, project(1, snapshot(run, 2))).await, Written);
+    assert_eq!(owner().await, Some(node), "not asked to release");
+    assert_eq!(put(store, release(2, 2)).await, Written);
+    assert_eq!(owner().await, None);
+    written(store, advance(run, 2, 1)).await;
+    store.leave(node).await.unwrap();
+}
+
+async fn runs_are_listed_newest_first(store: &dyn Store) {
+    let workflow = unique("workflow");
+    let runs: Vec<RunId> = (0..6).map(|_| new_run()).collect();
+    for (index, run) in runs.iter().enumerate() {
+        let status = if index % 2 == 0 { RunStatus::Running } else { RunStatus::Completed };
+        let row = SnapshotRow { workflow: workflow.clone(), status, ..snapshot(*run, 1) };
+        assert_eq!(put(store, project(0, row)).await, Written);
+    }
+    let of = |filter: RunFilter| async move {
+        let rows = store.list_runs(ORG, &filter).await.unwrap();
+        rows.iter().map(|row| row.run).collect::<Vec<_>>()
+    };
+    let mine = RunFilter { workflow: Some(workflow.clone()), limit: 100, ..RunFilter::default() };
+    assert_eq!(of(mine.clone()).await, [5, 4, 3, 2, 1, 0].map(|index| runs[index]));
+    assert_eq!(of(RunFilter { limit: 2, ..mine.clone() }).await, [runs[5], runs[4]]);
+    assert_eq!(of(RunFilter { before: Some(runs[4]), limit: 2, ..mine.clone() }).await, [runs[3], runs[2]]);
+    let running = RunFilter { status: Some(RunStatus::Running), ..mine.clone() };
+    assert_eq!(of(running.clone()).await, [4, 2, 0].map(|index| runs[index]));
+    assert_eq!(of(RunFilter { before: Some(runs[4]), ..running }).await, [2, 0].map(|index| runs[index]));
+    let any = RunFilter { workflow: None, ..mine.clone() };
+    let newest = of(any.clone()).await;
+    assert!(newest.contains(&runs[5]) && newest.is_sorted_by(|a, b| a > b));
+    let completed = of(RunFilter { status: Some(RunStatus::Completed), ..any }).await;
+    assert!(completed.contains(&runs[5]) && !completed.contains(&runs[4]));
+    // A run that moved on is found under its new status only.
+    let done = SnapshotRow { workflow, status: RunStatus::Failed, ..snapshot(runs[0], 2) };
+    assert_eq!(put(store, project(1, done)).await, Written);
+    assert_eq!(of(RunFilter { status: Some(RunStatus::Failed), ..mine.clone() }).await, [runs[0]]);
+    assert_eq!(of(RunFilter { status: Some(RunStatus::Running), ..mine }).await, [runs[4], runs[2]]);
+}
+
+async fn transitions_are_read_from_the_log(store: &dyn Store) {
+    let run = new_run();
+    let signal = SignalId(Uuid::now_v7());
+    let types = [
+        "RunQueued",
+        "RunApproved",
+        "RunStarted",
+        "StepStarted",
+        "RunPaused",
+        "RunResumed",
+        "RunFailed",
+        "RunReopened",
+        "RunCompleted",
+        "RunCancelled",
+        "RunTerminated",
+    ];
+    let mut events: Vec<EventRow> = (1..).zip(types).map(|(seq, event_type)| event(run, seq, event_type)).collect();
+    events[0].data = Json::trusted(r#"{"status":"pending"}"#);
+    events[4].signal = Some(signal);
+    let length = events.len() as u64;
+    written(store, RunWrite { events, ..start(run, length) }).await;
+    let found = store.transitions(ORG, run).await.unwrap();
+    use RunStatus::{Approved, Cancelled, Completed, Failed, Paused, Pending, Running, Terminated};
+    let expected = [
+        (1, None, Pending),
+        (2, Some(Pending), Approved),
+        (3, Some(Approved), Running),
+        (5, Some(Running), Paused),
+        (6, Some(Paused), Running),
+        (7, Some(Running), Failed),
+        (8, Some(Failed), Running),
+        (9, Some(Running), Completed),
+        (10, Some(Completed), Cancelled),
+        (11, Some(Cancelled), Terminated),
+    ];
+    let row = |(seq, from, to): (u64, Option<RunStatus>, RunStatus)| TransitionRow {
+        seq,
+        from,
+        to,
+        signal: (seq == 5).then_some(signal),
+        at: event(run, seq, "").emitted_at,
+    };
+    assert_eq!(found, expected.map(row));
+    assert_eq!(store.transitions(ORG, new_run()).await.unwrap(), []);
+}

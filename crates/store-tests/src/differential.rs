@@ -1,0 +1,440 @@
+//! The same random writes to several stores: they must answer alike and keep alike.
+//!
+//! A failure names the seed and the step. Ids are fresh each time, but they are made in the same order.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use milepost_core::hash::Digest;
+use milepost_core::id::{NodeId, RunId, SignalId};
+use milepost_core::json::Json;
+use milepost_core::status::{RunStatus, SkipReason, StepStatus};
+use milepost_store::rows::{
+    Answer, Batch, BlobRow, CheckpointRow, HeadWrite, NewHead, ProjectionWrite, Question, RunFilter, RunWrite,
+    SlotWrite, SnapshotRow, StatusWrite, StepRow, TimerWrite, WriteResult,
+};
+use milepost_store::{Result, Store, StoreError};
+use uuid::Uuid;
+
+use crate::random::Random;
+use crate::rows::{
+    ORG, advance, at, event, new_head, new_node, new_run, plain, plain_events, project, snapshot, start_with, step,
+    unique,
+};
+
+const EVENT_TYPES: &[&str] = &[
+    "RunQueued",
+    "RunApproved",
+    "RunStarted",
+    "RunPaused",
+    "RunResumed",
+    "RunFailed",
+    "RunReopened",
+    "RunCompleted",
+    "StepStarted",
+    "StepCompleted",
+    "StepFailed",
+    "StepSkipped",
+];
+/// How many may hold each of the keys.
+const KEY_LIMITS: &[u32] = &[1, 2, 5];
+
+/// Applies `steps` random operations to all stores; compares every answer, and from time to time all that is kept.
+///
+/// # Panics
+/// The stores differ.
+pub async fn differential(stores: &[Arc<dyn Store>], seed: u64, steps: usize) {
+    let mut world = World::new(seed);
+    for number in 0..steps {
+        let context = format!("seed {seed}, step {number}");
+        world.step(stores, &context).await;
+        if number % 64 == 63 || number + 1 == steps {
+            world.compare_all(stores, &context).await;
+        }
+    }
+}
+
+/// What the generator knows: what was sent, and where the first store says that it stands.
+struct World {
+    random: Random,
+    runs: Vec<Known>,
+    keys: Vec<(String, u32)>,
+    nodes: Vec<NodeId>,
+    requests: Vec<String>,
+    tags: Vec<String>,
+    workflow: String,
+}
+
+struct Known {
+    run: RunId,
+    last_seq: u64,
+    projected: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        World {
+            random: Random::new(seed),
+            runs: Vec::new(),
+            keys: KEY_LIMITS.iter().map(|limit| (unique("slot"), *limit)).collect(),
+            nodes: (0..3).map(|_| new_node()).collect(),
+            requests: Vec::new(),
+            tags: (0..3).map(|_| unique("tag")).collect(),
+            workflow: unique("workflow"),
+        }
+    }
+
+    async fn step(&mut self, stores: &[Arc<dyn Store>], context: &str) {
+        match self.random.below(10) {
+            0 | 1 => self.project(stores, context).await,
+            2 | 3 => self.ask(stores, context).await,
+            4 => self.register(stores, context).await,
+            _ => self.commit(stores, context).await,
+        }
+    }
+
+    async fn commit(&mut self, stores: &[Arc<dyn Store>], context: &str) {
+        let batch = self.batch();
+        let mut results = Vec::new();
+        for store in stores {
+            results.push(outcome(store.commit(batch.clone()).await));
+        }
+        same(stores, &results, context, &batch);
+        self.learn(&batch, &results[0]);
+    }
+
+    /// Asks, then commits or drops.
+    async fn ask(&mut self, stores: &[Arc<dyn Store>], context: &str) {
+        let (first, second) = (self.questions(), self.questions());
+        let batch = (!self.random.once_in(3)).then(|| self.batch());
+        let mut results = Vec::new();
+        for store in stores {
+            let (mut transaction, answers) = store.ask(first.clone()).await.expect("questions can be answered");
+            let again = transaction.ask(second.clone()).await.expect("more questions can be answered");
+            let done = match &batch {
+                Some(batch) => Some(outcome(transaction.commit(batch.clone()).await)),
+                None => None,
+            };
+            results.push((plain_answers(answers), plain_answers(again), done));
+        }
+        same(stores, &results, context, &(first, second, &batch));
+        if let (Some(batch), Some(done)) = (&batch, &results[0].2) {
+            self.learn(batch, done);
+        }
+    }
+
+    async fn project(&mut self, stores: &[Arc<dyn Store>], context: &str) {
+        let mut writes: Vec<ProjectionWrite> = Vec::new();
+        for _ in 0..=self.random.below(3) {
+            if let Some(index) = self.any_run()
+                && !writes.iter().any(|write| write.run == self.runs[index].run)
+            {
+                writes.push(self.projection(index));
+            }
+        }
+        let mut results = Vec::new();
+        for store in stores {
+            results.push(outcome(store.project(writes.clone()).await));
+        }
+        same(stores, &results, context, &writes);
+        for (write, result) in writes.iter().zip(results[0].iter().flatten()) {
+            if *result == WriteResult::Written {
+                self.known(write.run).projected = write.snapshot.last_event_seq;
+            }
+        }
+    }
+
+    async fn register(&mut self, stores: &[Arc<dyn Store>], context: &str) {
+        let content = format!("content {}", self.random.below(8)).into_bytes();
+        let blob = BlobRow { hash: Digest::of(&content), media_type: "text/plain".to_owned(), content };
+        let tag = self.random.pick(&self.tags).clone();
+        let dropped = if self.random.once_in(4) { self.any_run() } else { None };
+        let mut results = Vec::new();
+        for store in stores {
+            store.put_blob(ORG, &blob).await.expect("a blob can be stored");
+            store.set_tag(ORG, &tag, blob.hash, at(0)).await.expect("a tag can be set");
+            if let Some(index) = dropped {
+                store.drop_projection(ORG, self.runs[index].run).await.expect("a projection can be dropped");
+            }
+            results.push((store.blob(ORG, blob.hash).await.ok(), store.tag(ORG, &tag).await.ok()));
+        }
+        same(stores, &results, context, &blob);
+        if let Some(index) = dropped {
+            self.runs[index].projected = 0;
+        }
+    }
+
+    fn any_run(&mut self) -> Option<usize> {
+        let count = self.runs.len() as u64;
+        // Mostly one of the newest: their logs grow.
+        let back = if self.random.once_in(5) { self.random.below(count.max(1)) } else { self.random.below(8) };
+        usize::try_from(count.checked_sub(1 + back.min(count.saturating_sub(1)))?).ok()
+    }
+
+    fn known(&mut self, run: RunId) -> &mut Known {
+        self.runs.iter_mut().find(|known| known.run == run).expect("only known runs are written")
+    }
+
+    fn learn(&mut self, batch: &Batch, results: &Result<Vec<WriteResult>, &'static str>) {
+        for (write, result) in batch.writes.iter().zip(results.iter().flatten()) {
+            if *result != WriteResult::Written {
+                continue;
+            }
+            if let HeadWrite::Insert(head) = &write.head {
+                self.requests.extend(head.request_id.clone());
+                self.runs.push(Known { run: write.run, last_seq: 0, projected: 0 });
+            }
+            self.known(write.run).last_seq = write.last_seq;
+        }
+    }
+
+    /// Valid writes, stale ones, taken ids, groups of any shape; at most one write per run.
+    fn batch(&mut self) -> Batch {
+        let mut writes: Vec<RunWrite> = Vec::new();
+        let groups = 1 + self.random.below(4);
+        for number in 0..=self.random.below(6) {
+            let mut write = self.write();
+            let group = if self.random.once_in(2) { self.random.below(groups) } else { 100 + number };
+            write.group = u32::try_from(group).expect("a small number");
+            if !writes.iter().any(|other| clash(other, &write)) {
+                writes.push(write);
+            }
+        }
+        Batch { writes }
+    }
+
+    fn write(&mut self) -> RunWrite {
+        let existing = if self.random.once_in(4) { None } else { self.any_run() };
+        let count = self.random.below(4);
+        let mut write = match existing {
+            None => self.start(count + 1),
+            Some(index) if self.random.once_in(20) => start_with(self.runs[index].run, count + 1, self.head()),
+            Some(index) => {
+                let Known { run, last_seq, .. } = self.runs[index];
+                let expected = if self.random.once_in(8) { last_seq.saturating_sub(1) } else { last_seq };
+                let head = HeadWrite::Update { status: self.maybe_status(), owner: self.maybe_node() };
+                RunWrite { head, ..advance(run, expected, count) }
+            }
+        };
+        for event in &mut write.events {
+            event.event_type = (*self.random.pick(EVENT_TYPES)).into();
+            event.data = Json::trusted(format!(r#"{{"n":{},"status":"queued"}}"#, self.random.below(100)));
+            event.signal = self.random.once_in(3).then(|| SignalId(Uuid::from_u128(u128::from(self.random.next()))));
+            event.step_id = self.random.once_in(2).then(|| "shots[3]".into());
+            event.logical_attempt = self.random.once_in(2).then_some(2);
+        }
+        if self.random.once_in(25)
+            && let Some(first) = write.events.first_mut()
+        {
+            first.idempotency_key = event(write.run, 1, "").idempotency_key;
+        }
+        self.beside(&mut write);
+        write
+    }
+
+    fn start(&mut self, events: u64) -> RunWrite {
+        let mut head = self.head();
+        head.request_id = match self.random.below(6) {
+            0 => Some(unique("request")),
+            1 if !self.requests.is_empty() => Some(self.random.pick(&self.requests).clone()),
+            _ => None,
+        };
+        start_with(new_run(), events, head)
+    }
+
+    fn head(&mut self) -> NewHead {
+        let status = self.maybe_status().unwrap_or(crate::rows::status(RunStatus::Queued));
+        NewHead { owner: self.maybe_node(), status, priority: self.small(), ..new_head() }
+    }
+
+    /// Timers, slot and checkpoint.
+    fn beside(&mut self, write: &mut RunWrite) {
+        for seq in write.expected_seq + 1..=write.last_seq {
+            if self.random.once_in(3) {
+                let due_at = at(i64::try_from(self.random.below(1 << 40)).expect("less than 2^40"));
+                write.timers.push(TimerWrite::Arm { seq, due_at });
+            }
+        }
+        if write.expected_seq > 0 && self.random.once_in(2) {
+            write.timers.push(TimerWrite::Disarm { seq: 1 + self.random.below(write.expected_seq) });
+        }
+        let (key, limit) = self.random.pick(&self.keys).clone();
+        write.slot = match self.random.below(8) {
+            0 => Some(SlotWrite::Hold { key }),
+            1 | 2 => Some(SlotWrite::Wait { key, limit, priority: self.small() }),
+            3 => Some(SlotWrite::Release),
+            _ => None,
+        };
+        if self.random.once_in(6) {
+            let state = self.random.next().to_be_bytes().to_vec();
+            write.checkpoint = Some(CheckpointRow { seq: write.last_seq, format: 1, state });
+        }
+    }
+
+    fn projection(&mut self, index: usize) -> ProjectionWrite {
+        let Known { run, last_seq, projected } = self.runs[index];
+        let expected = if self.random.once_in(6) { projected + 1 } else { projected };
+        let seq = projected + self.random.below(last_seq.saturating_sub(projected) + 1);
+        let row = SnapshotRow {
+            workflow: self.workflow.clone(),
+            status: *self.random.pick(RunStatus::ALL),
+            steps_done: u32::try_from(self.random.below(9)).expect("a small number"),
+            error: self.random.once_in(3).then(|| Json::trusted("3")),
+            // A snapshot at 0 would look like none.
+            ..snapshot(run, seq.max(1))
+        };
+        let steps = (0..self.random.below(4)).map(|number| self.projected_step(number)).collect();
+        ProjectionWrite { steps, release: self.random.once_in(2), ..project(expected, row) }
+    }
+
+    fn projected_step(&mut self, number: u64) -> StepRow {
+        StepRow {
+            skip_reason: self.random.once_in(4).then(|| *self.random.pick(SkipReason::ALL)),
+            input_hash: self.random.once_in(2).then(|| Digest::of(b"input")),
+            output_seq: self.random.once_in(2).then(|| self.random.below(50)),
+            ..step(&format!("step[{number}]"), *self.random.pick(StepStatus::ALL))
+        }
+    }
+
+    fn questions(&mut self) -> Vec<Question> {
+        let mut questions = Vec::new();
+        for _ in 0..self.random.below(4) {
+            let run = self.any_run();
+            questions.push(match (self.random.below(3), run) {
+                (0, Some(index)) => {
+                    let Known { run, last_seq, .. } = self.runs[index];
+                    Question::Event { org: ORG, run, seq: 1 + self.random.below(last_seq + 1) }
+                }
+                (1, _) if !self.requests.is_empty() => {
+                    Question::RunOfRequest { org: ORG, request_id: self.random.pick(&self.requests).clone() }
+                }
+                _ => Question::SlotsHeld { org: ORG, key: self.random.pick(&self.keys).0.clone() },
+            });
+        }
+        questions
+    }
+
+    fn maybe_status(&mut self) -> Option<StatusWrite> {
+        let status = *self.random.pick(RunStatus::ALL);
+        self.random.once_in(3).then(|| StatusWrite { status, started_at: Some(at(1)), completed_at: None })
+    }
+
+    fn maybe_node(&mut self) -> Option<NodeId> {
+        let node = *self.random.pick(&self.nodes);
+        self.random.once_in(3).then_some(node)
+    }
+
+    fn small(&mut self) -> i32 {
+        i32::try_from(self.random.below(4)).expect("a small number") - 1
+    }
+
+    async fn compare_all(&self, stores: &[Arc<dyn Store>], context: &str) {
+        for known in &self.runs {
+            let mut kept = Vec::new();
+            for store in stores {
+                kept.push(run_as_kept(&**store, known.run).await);
+            }
+            same(stores, &kept, context, &known.run);
+        }
+        let mut kept = Vec::new();
+        for store in stores {
+            kept.push(self.all_as_kept(&**store).await);
+        }
+        same(stores, &kept, context, &"lists");
+    }
+
+    /// What is kept across runs, as far as it is of this test.
+    async fn all_as_kept(&self, store: &dyn Store) -> String {
+        const ALL: u32 = 1_000_000;
+        let ours = |run: &RunId| self.runs.iter().any(|known| known.run == *run);
+        let mut text = String::new();
+        let mut note = |what: &dyn Debug| text.push_str(&format!("{what:?}\n"));
+        for (key, _) in &self.keys {
+            note(&store.slots_to_wake_of(ORG, key, ALL).await.expect("slots can be read"));
+        }
+        let mut woken = store.slots_to_wake(ALL).await.expect("slots can be read");
+        woken.retain(|slot| ours(&slot.run));
+        woken.sort_by(|a, b| (&a.key, a.run).cmp(&(&b.key, b.run)));
+        note(&woken);
+        let mut timers = store.timers_until(at(i64::MAX >> 12), ALL).await.expect("timers can be read");
+        timers.retain(|timer| ours(&timer.run));
+        note(&timers);
+        for node in &self.nodes {
+            note(&store.owned_runs(*node, None, ALL).await.expect("owned runs can be read"));
+        }
+        for status in [None, Some(RunStatus::Running), Some(RunStatus::Failed)] {
+            let filter = RunFilter { status, workflow: Some(self.workflow.clone()), before: None, limit: ALL };
+            note(&store.list_runs(ORG, &filter).await.expect("runs can be listed"));
+        }
+        let mut behind = store.unprojected(ALL).await.expect("projections can be compared");
+        behind.retain(|(_, run, _)| ours(run));
+        behind.sort_unstable();
+        note(&behind);
+        let mut open = store.open_runs(None, ALL).await.expect("open runs can be read");
+        open.retain(|head| ours(&head.run));
+        note(&open);
+        let mut gaps = store.log_gaps(ALL).await.expect("logs can be looked over");
+        gaps.retain(|gap| ours(&gap.run));
+        assert_eq!(gaps, [], "{} has holes in a log", store.name());
+        text
+    }
+}
+
+/// Two writes of one batch that would leave it to chance which one wins.
+fn clash(one: &RunWrite, other: &RunWrite) -> bool {
+    let request = |write: &RunWrite| match &write.head {
+        HeadWrite::Insert(head) => head.request_id.clone(),
+        HeadWrite::Update { .. } => None,
+    };
+    one.run == other.run || (request(one).is_some() && request(one) == request(other))
+}
+
+/// What one store has of a run, as text.
+async fn run_as_kept(store: &dyn Store, run: RunId) -> String {
+    let head = store.head(ORG, run).await.expect("a head can be read");
+    let loaded = store.load_runs(&[(ORG, run)]).await.expect("a run can be loaded");
+    let loaded: Vec<_> = loaded.into_iter().map(|run| (run.head, run.checkpoint, plain_events(run.tail))).collect();
+    let events = plain_events(store.events(ORG, run, 0, u32::MAX >> 1).await.expect("events can be read"));
+    let mut timers = store.timers_of(ORG, run).await.expect("timers can be read");
+    timers.sort_by_key(|timer| timer.seq);
+    let slot = store.slot_of(ORG, run).await.expect("a slot can be read");
+    // What a row that holds says of priority is nobody's business.
+    let slot = slot.map(|slot| (slot.key, slot.holding, (!slot.holding).then_some((slot.limit, slot.priority))));
+    let transitions = store.transitions(ORG, run).await.expect("transitions can be read");
+    let snapshot = store.snapshot(ORG, run).await.expect("a snapshot can be read");
+    let mut steps = store.steps(ORG, run).await.expect("steps can be read");
+    steps.sort_by(|a, b| a.step_id.cmp(&b.step_id));
+    format!("{head:#?}\n{loaded:#?}\n{events:#?}\n{timers:#?}\n{slot:#?}\n{transitions:#?}\n{snapshot:#?}\n{steps:#?}")
+}
+
+fn plain_answers(answers: Vec<Answer>) -> String {
+    let plain = answers.into_iter().map(|answer| match answer {
+        Answer::Event(event) => Answer::Event(event.map(plain)),
+        other => other,
+    });
+    format!("{:?}", plain.collect::<Vec<_>>())
+}
+
+/// Which error it is counts, not its words.
+fn outcome<T>(result: Result<T>) -> Result<T, &'static str> {
+    result.map_err(|error| match error {
+        StoreError::Unavailable(_) => "unavailable",
+        StoreError::Refused(_) => "refused",
+        StoreError::Corrupt(_) => "corrupt",
+        StoreError::DiskFull(_) => "disk full",
+        StoreError::Unusable(_) => "unusable",
+    })
+}
+
+fn same<T: PartialEq + Debug>(stores: &[Arc<dyn Store>], results: &[T], context: &str, input: &dyn Debug) {
+    for (store, result) in stores.iter().zip(results).skip(1) {
+        let names = (stores[0].name(), store.name());
+        assert!(
+            *result == results[0],
+            "{context}: {} and {} differ\n{:?}\n{result:?}\nafter {input:#?}",
+            names.0,
+            names.1,
+            results[0]
+        );
+    }
+}

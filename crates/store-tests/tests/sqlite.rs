@@ -1,0 +1,280 @@
+//! What only SQLite does: files, versions, full disks, lock files.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use milepost_core::id::{NodeId, RunId};
+use milepost_core::json::Json;
+use milepost_store::rows::{HeadWrite, NewHead, Question, Recorded, RunFilter, RunWrite, WriteResult};
+use milepost_store::sqlite::{self, Options, SqliteStore};
+use milepost_store::{Store, StoreError};
+use milepost_store_tests::conformance;
+use milepost_store_tests::rows::{
+    ORG, advance, at, batch, new_head, new_node, new_run, project, snapshot, start, start_with,
+};
+use tempfile::TempDir;
+
+const READ_ONLY: Options = Options { migrate: false, read_only: true };
+const NO_MIGRATION: Options = Options { migrate: false, read_only: false };
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+fn open(folder: &TempDir) -> SqliteStore {
+    SqliteStore::open(&folder.path().join("runs.db")).expect("a database of ours")
+}
+
+/// Asserts that opening fails and that its text has these words.
+#[track_caller]
+fn unusable(path: &Path, options: Options, words: &[&str]) {
+    match SqliteStore::open_with(path, options) {
+        Err(StoreError::Unusable(text)) => {
+            for word in words {
+                assert!(text.contains(word), "`{word}` is not in: {text}");
+            }
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sqlite_conforms() {
+    conformance(Arc::new(open(&folder()))).await;
+}
+
+#[tokio::test]
+async fn what_was_committed_is_there_after_reopening() {
+    let folder = folder();
+    let run = new_run();
+    let store = open(&folder);
+    assert_eq!(store.schema_version().await.unwrap(), 1);
+    store.commit(batch([start(run, 3)])).await.unwrap();
+    drop(store);
+    assert!(!folder.path().join("runs.db-wal").exists(), "closed in good order, the file stands alone");
+    assert_eq!(open(&folder).events(ORG, run, 0, 10).await.unwrap().len(), 3);
+}
+
+#[test]
+fn missing_folders_are_made() {
+    let folder = folder();
+    SqliteStore::open(&folder.path().join("a/b/runs.db")).unwrap();
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named() {
+    let folder = folder();
+    fs::write(folder.path().join("file"), "").unwrap();
+    unusable(&folder.path().join("file/runs.db"), Options::default(), &["file", "cannot be made", "another path"]);
+    unusable(folder.path(), Options::default(), &["cannot be opened"]);
+}
+
+#[test]
+fn a_file_that_is_no_database_is_left_alone() {
+    let folder = folder();
+    let path = folder.path().join("notes.txt");
+    let text = "not a database, but long enough to look like one at first sight ".repeat(20);
+    fs::write(&path, &text).unwrap();
+    for options in [Options::default(), NO_MIGRATION, READ_ONLY] {
+        unusable(&path, options, &["notes.txt", "not an SQLite database", "another path"]);
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+#[test]
+fn another_programs_database_is_left_alone() {
+    let folder = folder();
+    let path = folder.path().join("photos.db");
+    rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE photos (id INTEGER)").unwrap();
+    let before = fs::read(&path).unwrap();
+    for options in [Options::default(), NO_MIGRATION, READ_ONLY] {
+        unusable(&path, options, &["photos.db", "another program", "another path"]);
+    }
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_newer_database_asks_for_an_upgrade() {
+    let folder = folder();
+    drop(open(&folder));
+    let path = folder.path().join("runs.db");
+    let later = "INSERT INTO schema_migrations (version, name, applied_at) VALUES (99, 'later', 0)";
+    rusqlite::Connection::open(&path).unwrap().execute_batch(later).unwrap();
+    for options in [Options::default(), NO_MIGRATION, READ_ONLY] {
+        unusable(&path, options, &["newer", "schema 99", "upgrade milepost"]);
+    }
+}
+
+#[test]
+fn without_migration_nothing_is_made() {
+    let folder = folder();
+    let path = folder.path().join("runs.db");
+    for options in [NO_MIGRATION, READ_ONLY] {
+        unusable(&path, options, &["no database at", "milepost migrate"]);
+        assert!(!path.exists());
+    }
+    fs::write(&path, "").unwrap();
+    unusable(&path, NO_MIGRATION, &["schema 0", "milepost migrate"]);
+}
+
+#[test]
+fn many_may_make_the_same_database_at_the_same_time() {
+    let folder = folder();
+    let path = folder.path().join("runs.db");
+    std::thread::scope(|scope| {
+        let opened: Vec<_> = (0..6).map(|_| scope.spawn(|| SqliteStore::open(&path))).collect();
+        for store in opened {
+            store.join().unwrap().unwrap();
+        }
+    });
+}
+
+#[tokio::test]
+async fn a_reader_beside_the_writer_sees_each_commit_and_cannot_write() {
+    let folder = folder();
+    let store = open(&folder);
+    let reader = SqliteStore::open_with(&folder.path().join("runs.db"), READ_ONLY).unwrap();
+    let run = new_run();
+    store.commit(batch([start(run, 1)])).await.unwrap();
+    for seq in 1..5 {
+        store.commit(batch([advance(run, seq, 1)])).await.unwrap();
+        store.project(vec![project(seq - 1, snapshot(run, seq))]).await.unwrap();
+        assert_eq!(reader.head(ORG, run).await.unwrap().unwrap().last_seq, seq + 1);
+        let listed = reader.list_runs(ORG, &RunFilter { limit: 5, ..RunFilter::default() }).await.unwrap();
+        assert_eq!(listed[0].last_event_seq, seq);
+    }
+    // Not even while a transaction is open does reading wait.
+    let (transaction, _) = store.ask(Vec::new()).await.unwrap();
+    assert_eq!(reader.head(ORG, run).await.unwrap().unwrap().last_seq, 5);
+    drop(transaction);
+    let refused = reader.commit(batch([advance(run, 5, 1)])).await;
+    assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+    assert!(matches!(reader.heartbeat(new_node(), at(0), 1).await, Err(StoreError::Refused(_))));
+}
+
+#[tokio::test]
+async fn a_full_disk_loses_nothing_and_stops_nothing() {
+    let folder = folder();
+    let store = open(&folder);
+    let (run, other) = (new_run(), new_run());
+    store.commit(batch([start(run, 1)])).await.unwrap();
+    store.limit_pages(Some(2)).await.unwrap();
+    let mut large = advance(run, 1, 1);
+    large.events[0].data = Json::trusted(format!("\"{}\"", "x".repeat(100_000)));
+    let full = store.commit(batch([start(other, 1), large.clone()])).await;
+    assert!(matches!(full, Err(StoreError::DiskFull(_))), "{full:?}");
+    let (transaction, _) = store.ask(vec![Question::Event { org: ORG, run, seq: 1 }]).await.unwrap();
+    let full = transaction.commit(batch([large.clone()])).await;
+    assert!(matches!(full, Err(StoreError::DiskFull(_))), "{full:?}");
+    assert_eq!(store.head(ORG, run).await.unwrap().unwrap().last_seq, 1);
+    assert_eq!(store.head(ORG, other).await.unwrap(), None);
+    assert_eq!(store.events(ORG, run, 0, 10).await.unwrap().len(), 1);
+    store.limit_pages(None).await.unwrap();
+    assert_eq!(store.commit(batch([large])).await.unwrap(), [WriteResult::Written]);
+}
+
+#[tokio::test]
+async fn a_blob_cannot_be_changed() {
+    let folder = folder();
+    let store = open(&folder);
+    let blob = milepost_store::rows::BlobRow {
+        hash: milepost_core::hash::Digest::of(b"x"),
+        media_type: "text/plain".to_owned(),
+        content: b"x".to_vec(),
+    };
+    store.put_blob(ORG, &blob).await.unwrap();
+    let conn = rusqlite::Connection::open(folder.path().join("runs.db")).unwrap();
+    let changed = conn.execute("UPDATE cas_blobs SET content = x'00'", []);
+    assert!(changed.unwrap_err().to_string().contains("a blob never changes"));
+}
+
+#[tokio::test]
+async fn a_transaction_may_outlive_its_store() {
+    let folder = folder();
+    let store = open(&folder);
+    let run = new_run();
+    let (transaction, _) = store.ask(Vec::new()).await.unwrap();
+    drop(store);
+    assert_eq!(transaction.commit(batch([start(run, 1)])).await.unwrap(), [WriteResult::Written]);
+    assert!(open(&folder).head(ORG, run).await.unwrap().is_some());
+}
+
+async fn owned_by(store: &SqliteStore, node: NodeId) -> RunId {
+    let run = new_run();
+    let head = NewHead { owner: Some(node), ..new_head() };
+    store.commit(batch([start_with(run, 1, head)])).await.expect("a valid batch");
+    run
+}
+
+#[tokio::test]
+async fn a_lock_tells_who_lives_whatever_the_lease_says() {
+    let folder = folder();
+    let (ours, theirs) = (open(&folder), open(&folder));
+    let (mine, other) = (new_node(), new_node());
+    ours.heartbeat(mine, at(0), 1).await.unwrap();
+    theirs.heartbeat(other, at(0), 1).await.unwrap();
+    owned_by(&ours, mine).await;
+    let run = owned_by(&theirs, other).await;
+    let long_after = at(3_600_000_000);
+    assert_eq!(ours.dead_nodes(long_after).await.unwrap(), [], "slow or stopped is not dead");
+    assert_eq!(theirs.dead_nodes(long_after).await.unwrap(), []);
+
+    drop(theirs);
+    assert_eq!(ours.dead_nodes(at(0)).await.unwrap(), [other], "known at once, long before the lease runs out");
+    let reader = SqliteStore::open_with(&folder.path().join("runs.db"), READ_ONLY).unwrap();
+    assert_eq!(reader.dead_nodes(at(0)).await.unwrap(), [other]);
+
+    let lock = folder.path().join(format!("runs.db.nodes/{other}.lock"));
+    assert!(lock.exists(), "it stays while runs are owned");
+    let claim = RunWrite { head: HeadWrite::Update { status: None, owner: Some(mine) }, ..advance(run, 1, 0) };
+    ours.commit(batch([claim])).await.unwrap();
+    assert_eq!(ours.dead_nodes(at(0)).await.unwrap(), []);
+    assert!(!lock.exists());
+    assert!(folder.path().join(format!("runs.db.nodes/{mine}.lock")).exists());
+    let conn = rusqlite::Connection::open(folder.path().join("runs.db")).unwrap();
+    let nodes: i64 = conn.query_row("SELECT count(*) FROM nodes", [], |row| row.get(0)).unwrap();
+    assert_eq!(nodes, 1);
+}
+
+#[tokio::test]
+async fn without_a_lock_file_the_lease_decides() {
+    let folder = folder();
+    let (ours, theirs) = (open(&folder), open(&folder));
+    let node = new_node();
+    theirs.heartbeat(node, at(0), 1000).await.unwrap();
+    owned_by(&theirs, node).await;
+    fs::remove_file(folder.path().join(format!("runs.db.nodes/{node}.lock"))).unwrap();
+    assert_eq!(ours.dead_nodes(at(999_999)).await.unwrap(), []);
+    assert_eq!(ours.dead_nodes(at(1_000_001)).await.unwrap(), [node]);
+    assert_eq!(theirs.dead_nodes(at(1_000_001)).await.unwrap(), [], "nobody declares itself dead");
+}
+
+#[tokio::test]
+async fn who_leaves_takes_its_lock_file_along() {
+    let folder = folder();
+    let store = open(&folder);
+    let node = new_node();
+    store.heartbeat(node, at(0), 1000).await.unwrap();
+    owned_by(&store, node).await;
+    store.leave(node).await.unwrap();
+    assert_eq!(fs::read_dir(folder.path().join("runs.db.nodes")).unwrap().count(), 0);
+    assert_eq!(store.dead_nodes(at(0)).await.unwrap(), [node]);
+}
+
+#[tokio::test]
+async fn a_replay_writes_the_same_rows() {
+    let folder = folder();
+    let run = new_run();
+    let path = folder.path().join("replay.db");
+    let recorded = [
+        Recorded::Commit(batch([start(run, 2)])),
+        Recorded::Commit(batch([advance(run, 2, 2)])),
+        Recorded::Project(vec![project(0, snapshot(run, 4))]),
+    ];
+    sqlite::replay(&path, &recorded).unwrap();
+    assert!(matches!(sqlite::replay(&path, &recorded), Err(StoreError::Unusable(_))));
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.events(ORG, run, 0, 10).await.unwrap().len(), 4);
+    assert_eq!(store.snapshot(ORG, run).await.unwrap().unwrap().last_event_seq, 4);
+}

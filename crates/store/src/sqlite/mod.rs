@@ -1,0 +1,295 @@
+//! Runs in one SQLite file: the embedded default.
+//!
+//! One thread writes, a few connections read, nodes of this machine know of each other by lock files. Another process may
+//! have the same file open.
+
+mod errors;
+mod nodes;
+mod open;
+mod read;
+mod readers;
+mod replay;
+mod write;
+mod writer;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rusqlite::Connection;
+
+use milepost_core::hash::Digest;
+use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::record::EventRow;
+use milepost_core::time::Timestamp;
+
+use nodes::{Lock, NodeLocks};
+use readers::Readers;
+use writer::Writer;
+
+use crate::rows::{
+    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, SlotRow, SnapshotRow,
+    StepRow, TimerRow, TransitionRow, WriteResult,
+};
+use crate::{Result, Store, StoreError, Transaction};
+
+pub use replay::replay;
+
+/// How to open a database.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Make the file, and bring its schema up to date. Without it, an old schema is an error that says what to do.
+    pub migrate: bool,
+    /// Only read, beside whoever writes. Every write is refused.
+    pub read_only: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { migrate: true, read_only: false }
+    }
+}
+
+/// A store in one SQLite file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    // Readers close first: the last connection to close tidies up the file, and only the writer's can.
+    readers: Arc<Readers>,
+    /// `None`: opened for reading only.
+    writer: Option<Arc<Writer>>,
+    locks: Arc<NodeLocks>,
+}
+
+impl SqliteStore {
+    /// Opens the database at `path`, makes it if there is none, and brings its schema up to date.
+    ///
+    /// # Errors
+    /// `Unusable` with what to do: not a database, not ours, newer than this release, or not to be reached.
+    pub fn open(path: &Path) -> Result<SqliteStore> {
+        SqliteStore::open_with(path, Options::default())
+    }
+
+    /// # Errors
+    /// As [`SqliteStore::open`].
+    pub fn open_with(path: &Path, options: Options) -> Result<SqliteStore> {
+        let writer = if options.read_only { None } else { Some(Arc::new(Writer::start(path, options.migrate)?)) };
+        Ok(SqliteStore { readers: Readers::open(path)?, writer, locks: Arc::new(NodeLocks::beside(path)) })
+    }
+
+    /// The number of the database's schema.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn schema_version(&self) -> Result<u32> {
+        self.readers.run(open::schema_version).await
+    }
+
+    /// Sets how many pages the file may have, to see what happens when the disk is full. `None`: no limit.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[doc(hidden)]
+    pub async fn limit_pages(&self, spare: Option<u32>) -> Result<()> {
+        self.writer()?
+            .run(move |conn| {
+                let pages: u32 = conn.query_row("PRAGMA page_count", [], |row| row.get(0))?;
+                let most = spare.map_or(u32::MAX - 1, |spare| pages + spare);
+                Ok(conn.query_row(&format!("PRAGMA max_page_count = {most}"), [], |_| Ok(()))?)
+            })
+            .await
+    }
+
+    fn writer(&self) -> Result<&Arc<Writer>> {
+        self.writer.as_ref().ok_or_else(|| StoreError::Refused("it was opened for reading only".to_owned()))
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.writer()?.run(move |conn| write::in_transaction(conn, |tx| work(tx))).await
+    }
+
+    async fn read<T: Send + 'static>(&self, work: impl FnOnce(&Connection) -> Result<T> + Send + 'static) -> Result<T> {
+        self.readers.run(work).await
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    fn name(&self) -> &'static str {
+        "sqlite"
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Vec<WriteResult>> {
+        self.write(move |tx| write::batch(tx, &batch)).await
+    }
+
+    async fn ask(&self, questions: Vec<Question>) -> Result<(Box<dyn Transaction>, Vec<Answer>)> {
+        let (transaction, answers) = self.writer()?.begin(questions).await?;
+        Ok((Box::new(transaction), answers))
+    }
+
+    async fn load_runs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<LoadedRun>> {
+        let runs = runs.to_vec();
+        self.read(move |conn| read::load_runs(conn, &runs)).await
+    }
+
+    async fn head(&self, org: OrgId, run: RunId) -> Result<Option<HeadRow>> {
+        self.read(move |conn| read::head(conn, org, run)).await
+    }
+
+    async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>> {
+        self.read(move |conn| read::events(conn, org, run, after_seq, limit)).await
+    }
+
+    async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>> {
+        let seqs = seqs.to_vec();
+        self.read(move |conn| read::events_at(conn, org, run, &seqs)).await
+    }
+
+    async fn timers_until(&self, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
+        self.read(move |conn| read::timers_until(conn, until, limit)).await
+    }
+
+    async fn timers_of(&self, org: OrgId, run: RunId) -> Result<Vec<TimerRow>> {
+        self.read(move |conn| read::timers_of(conn, org, run)).await
+    }
+
+    async fn slots_to_wake(&self, limit: u32) -> Result<Vec<SlotRow>> {
+        self.read(move |conn| read::slots_to_wake(conn, limit)).await
+    }
+
+    async fn slots_to_wake_of(&self, org: OrgId, key: &str, limit: u32) -> Result<Vec<SlotRow>> {
+        let key = key.to_owned();
+        self.read(move |conn| read::slots_to_wake_of(conn, org, &key, limit)).await
+    }
+
+    async fn slot_of(&self, org: OrgId, run: RunId) -> Result<Option<SlotRow>> {
+        self.read(move |conn| read::slot_of(conn, org, run)).await
+    }
+
+    async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {
+        let writer = self.writer()?;
+        // Only the first heartbeat of a node makes a file; the rest look into a map.
+        self.locks.hold(node)?;
+        writer.run(move |conn| write::heartbeat(conn, node, now.plus_ms(lease_ms))).await
+    }
+
+    async fn leave(&self, node: NodeId) -> Result<()> {
+        self.write(move |tx| write::leave(tx, node)).await?;
+        self.locks.give_back(node);
+        Ok(())
+    }
+
+    async fn dead_nodes(&self, now: Timestamp) -> Result<Vec<NodeId>> {
+        let locks = Arc::clone(&self.locks);
+        let (dead, done_with) = self.read(move |conn| dead_nodes(conn, &locks, now)).await?;
+        if !done_with.is_empty() && self.writer.is_some() {
+            let rows = done_with.clone();
+            self.write(move |tx| write::forget_nodes(tx, &rows)).await?;
+            done_with.into_iter().for_each(|node| self.locks.remove(node));
+        }
+        Ok(dead)
+    }
+
+    async fn owned_runs(&self, node: NodeId, after: Option<RunId>, limit: u32) -> Result<Vec<(OrgId, RunId)>> {
+        self.read(move |conn| read::owned_runs(conn, node, after, limit)).await
+    }
+
+    async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()> {
+        let blob = blob.clone();
+        self.write(move |tx| write::blob(tx, org, &blob)).await
+    }
+
+    async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>> {
+        self.read(move |conn| read::blob(conn, org, hash)).await
+    }
+
+    async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()> {
+        let tag = tag.to_owned();
+        self.write(move |tx| write::tag(tx, org, &tag, target, now)).await
+    }
+
+    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<Digest>> {
+        let tag = tag.to_owned();
+        self.read(move |conn| read::tag(conn, org, &tag)).await
+    }
+
+    async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {
+        self.write(move |tx| write::projections(tx, &writes)).await
+    }
+
+    async fn drop_projection(&self, org: OrgId, run: RunId) -> Result<()> {
+        self.write(move |tx| write::drop_projection(tx, org, run)).await
+    }
+
+    async fn transitions(&self, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>> {
+        self.read(move |conn| read::transitions(conn, org, run)).await
+    }
+
+    async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>> {
+        self.read(move |conn| read::snapshot(conn, org, run)).await
+    }
+
+    async fn steps(&self, org: OrgId, run: RunId) -> Result<Vec<StepRow>> {
+        self.read(move |conn| read::steps(conn, org, run)).await
+    }
+
+    async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {
+        let ids = ids.to_vec();
+        self.read(move |conn| read::steps_by_id(conn, org, run, &ids)).await
+    }
+
+    async fn list_runs(&self, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>> {
+        let filter = filter.clone();
+        self.read(move |conn| read::list_runs(conn, org, &filter)).await
+    }
+
+    async fn open_runs(&self, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>> {
+        self.read(move |conn| read::open_runs(conn, after, limit)).await
+    }
+
+    async fn unprojected(&self, limit: u32) -> Result<Vec<(OrgId, RunId, u64)>> {
+        self.read(move |conn| read::unprojected(conn, limit)).await
+    }
+
+    async fn log_gaps(&self, limit: u32) -> Result<Vec<LogGap>> {
+        self.read(move |conn| read::log_gaps(conn, limit)).await
+    }
+
+    async fn count_runs(&self) -> Result<u64> {
+        self.read(read::count_runs).await
+    }
+}
+
+/// The dead nodes that own runs, and those that own none any more and can be forgotten.
+///
+/// Where there is a lock file, the lock alone decides: a process that is slow or stopped is not dead. The lease decides
+/// for nodes that have none.
+fn dead_nodes(conn: &Connection, locks: &NodeLocks, now: Timestamp) -> Result<(Vec<NodeId>, Vec<NodeId>)> {
+    let rows = read::nodes(conn)?;
+    let owners: BTreeSet<NodeId> = read::owners(conn)?.into_iter().collect();
+    let is_dead = |node: NodeId| -> Result<bool> {
+        Ok(match locks.look(node)? {
+            Lock::Held => false,
+            Lock::Free => true,
+            Lock::Missing => !rows.iter().any(|row| row.node == node && !row.left && row.lease_expires_at >= now),
+        })
+    };
+    let known: BTreeSet<NodeId> = rows.iter().map(|row| row.node).chain(locks.files()?).collect();
+    let mut dead = Vec::new();
+    for node in &owners {
+        if is_dead(*node)? {
+            dead.push(*node);
+        }
+    }
+    let mut done_with = Vec::new();
+    for node in known.difference(&owners) {
+        if is_dead(*node)? {
+            done_with.push(*node);
+        }
+    }
+    Ok((dead, done_with))
+}
