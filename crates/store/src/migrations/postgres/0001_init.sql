@@ -228,7 +228,7 @@ BEGIN
         month := date_trunc('month', to_timestamp(now_us / 1000000) AT TIME ZONE 'UTC') + make_interval(months => n);
         bounds := ARRAY(
             SELECT rpad(lpad(to_hex((extract(epoch FROM edge) * 1000)::bigint), 12, '0'), 32, '0')
-            FROM unnest(ARRAY[month, month + interval '1 month']) WITH ORDINALITY AS edges (edge, n) ORDER BY n
+            FROM unnest(ARRAY[month, month + interval '1 month']) WITH ORDINALITY AS edges (edge, place) ORDER BY place
         );
         FOREACH parent IN ARRAY ARRAY['runs', 'run_events', 'run_snapshots', 'run_steps'] LOOP
             child := parent || to_char(month, '"_"YYYY"_"MM');
