@@ -97,7 +97,7 @@ impl World {
         let batch = self.batch();
         let mut results = Vec::new();
         for store in stores {
-            results.push(outcome(store.commit(batch.clone()).await));
+            results.push(outcome(store.commit(Arc::new(batch.clone())).await));
         }
         same(stores, &results, context, &batch);
         self.learn(&batch, &results[0]);
@@ -112,7 +112,7 @@ impl World {
             let (mut transaction, answers) = store.ask(first.clone()).await.expect("questions can be answered");
             let again = transaction.ask(second.clone()).await.expect("more questions can be answered");
             let done = match &batch {
-                Some(batch) => Some(outcome(transaction.commit(batch.clone()).await)),
+                Some(batch) => Some(outcome(transaction.commit(Arc::new(batch.clone())).await)),
                 None => None,
             };
             results.push((plain_answers(answers), plain_answers(again), done));
@@ -356,7 +356,7 @@ impl World {
         woken.retain(|slot| ours(&slot.run));
         woken.sort_by(|a, b| (&a.key, a.run).cmp(&(&b.key, b.run)));
         note(&woken);
-        let mut timers = store.timers_until(at(i64::MAX >> 12), ALL).await.expect("timers can be read");
+        let mut timers = store.timers_until(None, at(i64::MAX >> 12), ALL).await.expect("timers can be read");
         timers.retain(|timer| ours(&timer.run));
         note(&timers);
         for node in &self.nodes {

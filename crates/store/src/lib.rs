@@ -6,10 +6,12 @@
 mod groups;
 pub mod memory;
 pub mod migrations;
+pub mod postgres;
 pub mod rows;
 pub mod sqlite;
 
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use milepost_core::hash::Digest;
@@ -54,7 +56,7 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Writes a batch in one transaction. Answers one result per write, in order. A write whose compare-and-swap fails
     /// takes only its own group with it. An error means that nothing at all was written.
-    async fn commit(&self, batch: Batch) -> Result<Vec<WriteResult>>;
+    async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>>;
 
     /// Opens a transaction and answers questions in it; the answers stay true until it is committed or dropped.
     async fn ask(&self, questions: Vec<Question>) -> Result<(Box<dyn Transaction>, Vec<Answer>)>;
@@ -67,8 +69,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Single events of one run, in any order; those that do not exist are left out.
     async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>>;
 
-    /// Armed timers that are due before or at `until`, earliest first.
-    async fn timers_until(&self, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>>;
+    /// Armed timers that are due before or at `until`, earliest first, after the one given: a page at a time.
+    async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>>;
     async fn timers_of(&self, org: OrgId, run: RunId) -> Result<Vec<TimerRow>>;
 
     /// Waiting rows that may go on: for each key, as many as there is room, by priority, then age. Read only.
@@ -119,5 +121,5 @@ pub trait Store: Send + Sync + fmt::Debug {
 #[async_trait]
 pub trait Transaction: Send {
     async fn ask(&mut self, questions: Vec<Question>) -> Result<Vec<Answer>>;
-    async fn commit(self: Box<Self>, batch: Batch) -> Result<Vec<WriteResult>>;
+    async fn commit(self: Box<Self>, batch: Arc<Batch>) -> Result<Vec<WriteResult>>;
 }

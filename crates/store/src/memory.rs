@@ -304,7 +304,7 @@ impl Transaction for MemoryTransaction {
         Ok(questions.iter().map(|question| tables.answer(question)).collect())
     }
 
-    async fn commit(self: Box<Self>, batch: Batch) -> Result<Vec<WriteResult>> {
+    async fn commit(self: Box<Self>, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
         lock(&self.tables).commit(&batch)
     }
 }
@@ -315,7 +315,7 @@ impl Store for MemoryStore {
         "memory"
     }
 
-    async fn commit(&self, batch: Batch) -> Result<Vec<WriteResult>> {
+    async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
         let _writing = self.writing.lock().await;
         self.tables().commit(&batch)
     }
@@ -347,7 +347,7 @@ impl Store for MemoryStore {
         Ok(seqs.iter().filter_map(|seq| tables.events.get(&((org, run), *seq)).cloned()).collect())
     }
 
-    async fn timers_until(&self, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
+    async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
         let tables = self.tables();
         let row = |((key, seq), due_at): (&(Key, u64), &Timestamp)| TimerRow {
             org: key.0,
@@ -356,7 +356,9 @@ impl Store for MemoryStore {
             due_at: *due_at,
         };
         let mut due: Vec<TimerRow> = tables.timers.iter().map(row).filter(|timer| timer.due_at <= until).collect();
-        due.sort_by_key(|timer| (timer.due_at, timer.org, timer.run, timer.seq));
+        let place = |timer: &TimerRow| (timer.due_at, timer.org, timer.run, timer.seq);
+        due.retain(|timer| after.is_none_or(|after| place(timer) > place(&after)));
+        due.sort_by_key(place);
         due.truncate(limit as usize);
         Ok(due)
     }

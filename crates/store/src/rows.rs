@@ -266,6 +266,6 @@ pub struct LogGap {
 #[derive(Clone, Debug)]
 pub enum Recorded {
     Blob(OrgId, BlobRow),
-    Commit(Batch),
+    Commit(Arc<Batch>),
     Project(Vec<ProjectionWrite>),
 }

@@ -40,6 +40,7 @@ use commit::InFlight;
 use dispatch::ReadyQueue;
 use pending::Pending;
 use states::States;
+pub(crate) use states::restore;
 
 /// Requests that may wait in line; callers beyond that wait themselves.
 const QUEUE: usize = 4096;

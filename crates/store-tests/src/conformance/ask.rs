@@ -68,7 +68,7 @@ async fn a_transaction_sees_its_answers_and_commits(store: &dyn Store) {
     let (mut transaction, _) = store.ask(vec![held(&key)]).await.unwrap();
     let again = transaction.ask(vec![held(&key), held(&key)]).await.unwrap();
     assert!(matches!(again[..], [Answer::SlotsHeld(0), Answer::SlotsHeld(0)]), "{again:?}");
-    assert_eq!(transaction.commit(batch([holding(run, &key)])).await.unwrap(), [Written]);
+    assert_eq!(transaction.commit(Arc::new(batch([holding(run, &key)]))).await.unwrap(), [Written]);
     assert_eq!(slots_held(store, &key).await, 1);
     assert_eq!(last_seq(store, run).await, Some(1));
 }
@@ -86,7 +86,7 @@ async fn a_conflict_inside_a_transaction_is_a_conflict(store: &dyn Store) {
     let (run, other) = (new_run(), new_run());
     written(store, start(run, 2)).await;
     let (transaction, _) = store.ask(vec![Question::Event { org: ORG, run, seq: 2 }]).await.unwrap();
-    let results = transaction.commit(batch([advance(run, 1, 1), start(other, 1)])).await.unwrap();
+    let results = transaction.commit(Arc::new(batch([advance(run, 1, 1), start(other, 1)]))).await.unwrap();
     assert_eq!(results, [Conflict, Written]);
     assert_eq!((last_seq(store, run).await, last_seq(store, other).await), (Some(2), Some(1)));
 }
@@ -96,7 +96,7 @@ async fn a_place_is_given_once_however_many_ask(store: &Arc<dyn Store>) {
     let take = |store: Arc<dyn Store>, key: String| async move {
         let (transaction, answers) = store.ask(vec![held(&key)]).await.unwrap();
         if matches!(answers[..], [Answer::SlotsHeld(0)]) {
-            assert_eq!(transaction.commit(batch([holding(new_run(), &key)])).await.unwrap(), [Written]);
+            assert_eq!(transaction.commit(Arc::new(batch([holding(new_run(), &key)]))).await.unwrap(), [Written]);
         }
     };
     let tasks: Vec<_> = (0..12).map(|_| tokio::spawn(take(Arc::clone(store), key.clone()))).collect();

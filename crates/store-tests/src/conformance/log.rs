@@ -202,7 +202,7 @@ async fn a_used_idempotency_key_refuses_the_whole_batch(store: &dyn Store) {
     written(store, start(run, 1)).await;
     let mut twice = advance(run, 1, 1);
     twice.events[0].idempotency_key = event(run, 1, "RunQueued").idempotency_key;
-    let refused = store.commit(batch([start(other, 1), twice.clone(), start(third, 1)])).await;
+    let refused = store.commit(Arc::new(batch([start(other, 1), twice.clone(), start(third, 1)]))).await;
     assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
     assert_eq!(last_seq(store, run).await, Some(1));
     assert_eq!(last_seq(store, other).await, None);
@@ -211,7 +211,7 @@ async fn a_used_idempotency_key_refuses_the_whole_batch(store: &dyn Store) {
     // Twice in one batch is no better.
     let mut both = advance(run, 1, 2);
     both.events[1].idempotency_key = both.events[0].idempotency_key;
-    let refused = store.commit(batch([both])).await;
+    let refused = store.commit(Arc::new(batch([both]))).await;
     assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
     // The key counts within its run only, and the store goes on.
     let mut elsewhere = start(other, 1);

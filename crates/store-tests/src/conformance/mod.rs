@@ -35,7 +35,7 @@ pub async fn conformance(store: Arc<dyn Store>) {
 
 /// Commits a batch that must not fail as a whole.
 async fn commit(store: &dyn Store, batch: Batch) -> Vec<WriteResult> {
-    store.commit(batch).await.expect("the batch is valid")
+    store.commit(Arc::new(batch)).await.expect("the batch is valid")
 }
 
 /// Commits one write that must be written.

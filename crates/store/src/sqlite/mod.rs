@@ -122,7 +122,7 @@ impl Store for SqliteStore {
         "sqlite"
     }
 
-    async fn commit(&self, batch: Batch) -> Result<Vec<WriteResult>> {
+    async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
         self.write(move |tx| write::batch(tx, &batch)).await
     }
 
@@ -149,8 +149,8 @@ impl Store for SqliteStore {
         self.read(move |conn| read::events_at(conn, org, run, &seqs)).await
     }
 
-    async fn timers_until(&self, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
-        self.read(move |conn| read::timers_until(conn, until, limit)).await
+    async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
+        self.read(move |conn| read::timers_until(conn, after, until, limit)).await
     }
 
     async fn timers_of(&self, org: OrgId, run: RunId) -> Result<Vec<TimerRow>> {

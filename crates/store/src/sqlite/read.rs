@@ -225,11 +225,20 @@ fn timer_row(row: &Row) -> rusqlite::Result<TimerRow> {
     Ok(TimerRow { org: columns.org()?, run: columns.run()?, seq: columns.seq()?, due_at: columns.time()? })
 }
 
-const DUE: &str =
-    "SELECT org_id, run_id, seq, due_at FROM timers WHERE due_at <= ? ORDER BY due_at, org_id, run_id, seq LIMIT ?";
+// The index on `due_at` ends with the primary key, so the page's order is the index's.
+const DUE: &str = "SELECT org_id, run_id, seq, due_at FROM timers
+     WHERE due_at <= ? AND (due_at, org_id, run_id, seq) > (?, ?, ?, ?)
+     ORDER BY due_at, org_id, run_id, seq LIMIT ?";
 
-pub(super) fn timers_until(conn: &Connection, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
-    all(conn, DUE, params![until.0, limit], timer_row)
+pub(super) fn timers_until(
+    conn: &Connection,
+    after: Option<TimerRow>,
+    until: Timestamp,
+    limit: u32,
+) -> Result<Vec<TimerRow>> {
+    let from = after.unwrap_or(TimerRow { org: OrgId(0), run: RunId(Uuid::nil()), seq: 0, due_at: Timestamp(i64::MIN) });
+    let seq = i64::try_from(from.seq).unwrap_or(i64::MAX);
+    all(conn, DUE, params![until.0, from.due_at.0, from.org.0, id(&from.run), seq, limit], timer_row)
 }
 
 pub(super) fn timers_of(conn: &Connection, org: OrgId, run: RunId) -> Result<Vec<TimerRow>> {

@@ -94,7 +94,7 @@ fn ended() -> StoreError {
 
 enum Request {
     Ask(Vec<Question>, oneshot::Sender<Result<Vec<Answer>>>),
-    Commit(Batch, oneshot::Sender<Result<Vec<WriteResult>>>),
+    Commit(Arc<Batch>, oneshot::Sender<Result<Vec<WriteResult>>>),
 }
 
 /// The caller's end of a transaction. Dropping it closes the channel, which rolls back.
@@ -121,7 +121,7 @@ impl Transaction for OpenTransaction {
         self.request(|reply| Request::Ask(questions, reply)).await
     }
 
-    async fn commit(self: Box<Self>, batch: Batch) -> Result<Vec<WriteResult>> {
+    async fn commit(self: Box<Self>, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
         self.request(|reply| Request::Commit(batch, reply)).await
     }
 }

@@ -1,0 +1,131 @@
+//! `doctor`: looks over a whole database for what should never be.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use milepost_core::id::{NodeId, RunId};
+use milepost_core::run::RunState;
+use milepost_core::time::Timestamp;
+use milepost_store::Store;
+use milepost_store::rows::HeadRow;
+use serde::Serialize;
+
+use crate::committer::restore;
+use crate::error::EngineError;
+use crate::plans::Plans;
+
+const PAGE: u32 = 500;
+/// A projection may be this far behind before it is worth a word.
+const LAG_MS: u64 = 5_000;
+/// At most so many findings of each kind are listed.
+const FINDINGS: u32 = 100;
+
+/// Something that should not be.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    pub code: &'static str,
+    pub run_id: Option<RunId>,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Diagnosis {
+    pub runs: u64,
+    pub open_runs: u64,
+    pub findings: Vec<Finding>,
+}
+
+/// Looks over the whole database. Reads only.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn diagnose(store: &Arc<dyn Store>, now: Timestamp) -> Result<Diagnosis, EngineError> {
+    let plans = Plans::new(store.clone());
+    let mut diagnosis = Diagnosis { runs: store.count_runs().await?, ..Diagnosis::default() };
+    let dead: BTreeSet<NodeId> = store.dead_nodes(now).await?.into_iter().collect();
+    let mut after = None;
+    loop {
+        let heads = store.open_runs(after, PAGE).await?;
+        diagnosis.open_runs += heads.len() as u64;
+        for head in &heads {
+            if let Some(finding) = look_at(&**store, &plans, head, &dead, now).await? {
+                diagnosis.findings.push(finding);
+            }
+        }
+        after = heads.last().map(|head| head.run);
+        if heads.len() < PAGE as usize {
+            break;
+        }
+    }
+    for gap in store.log_gaps(FINDINGS).await? {
+        diagnosis.findings.push(Finding { code: "log_gap", run_id: Some(gap.run), message: gap.message });
+    }
+    for (org, run, behind) in store.unprojected(FINDINGS).await? {
+        let head = store.head(org, run).await?;
+        let newest = store.events(org, run, head.as_ref().map_or(0, |head| head.last_seq.saturating_sub(1)), 1).await?;
+        let age_ms = newest.first().map_or(0, |row| now.ms_since(row.persisted_at));
+        let cared_for = head.and_then(|head| head.owner).is_some_and(|owner| !dead.contains(&owner));
+        if age_ms > LAG_MS || !cared_for {
+            let message = format!("its projection is {behind} events and {age_ms} ms behind its log");
+            diagnosis.findings.push(Finding { code: "projection_lag", run_id: Some(run), message });
+        }
+    }
+    Ok(diagnosis)
+}
+
+async fn look_at(
+    store: &dyn Store,
+    plans: &Plans,
+    head: &HeadRow,
+    dead: &BTreeSet<NodeId>,
+    now: Timestamp,
+) -> Result<Option<Finding>, EngineError> {
+    let finding = |code, message: String| Ok(Some(Finding { code, run_id: Some(head.run), message }));
+    let Some(loaded) = store.load_runs(&[(head.org, head.run)]).await?.into_iter().next() else {
+        return Ok(None);
+    };
+    let state = match plans.by_hash(head.org, head.plan_hash).await.and_then(|plan| restore(&loaded, &plan)) {
+        Ok(state) => state,
+        Err(error) => return finding("unreadable", error.to_string()),
+    };
+    if state.status.is_terminal() {
+        return Ok(None);
+    }
+    let armed: BTreeSet<(u64, Timestamp)> = state.armed_timers().collect();
+    let rows = store.timers_of(head.org, head.run).await?;
+    let stored: BTreeSet<(u64, Timestamp)> = rows.iter().map(|row| (row.seq, row.due_at)).collect();
+    if armed != stored && store.head(head.org, head.run).await?.is_some_and(|now| now.last_seq == state.last_seq) {
+        return finding("timers", format!("it needs the timers {armed:?} and has {stored:?}"));
+    }
+    match has_wake_up(store, &state, &loaded.head, dead, now).await? {
+        true => Ok(None),
+        false => finding("no_wake_up", format!("it is {} and nothing will wake it", state.status)),
+    }
+}
+
+/// Whether something will make the run go on by itself, or somebody outside has to.
+async fn has_wake_up(
+    store: &dyn Store,
+    state: &RunState,
+    head: &HeadRow,
+    dead: &BTreeSet<NodeId>,
+    now: Timestamp,
+) -> Result<bool, EngineError> {
+    // A dead node's runs are taken over by the next one that looks: that is a wake-up, too, once a node runs.
+    let owned = head.owner.is_some_and(|owner| !dead.contains(&owner));
+    if owned || state.waits_for_people() || state.armed_timers().next().is_some() {
+        return Ok(true);
+    }
+    if state.needs_node() {
+        return Ok(false);
+    }
+    for child in state.awaited_children() {
+        if store.head(head.org, child).await?.is_some_and(|child| !child.status.is_terminal()) {
+            return Ok(true);
+        }
+    }
+    if state.waits_for_slot(now) {
+        return Ok(store.slot_of(head.org, head.run).await?.is_some());
+    }
+    Ok(false)
+}

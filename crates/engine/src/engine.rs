@@ -1,0 +1,422 @@
+//! The engine: a committer with the services around it, opened on a store.
+
+use std::sync::Arc;
+
+use milepost_core::document::{self, Loaded};
+use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
+use milepost_core::json::Json;
+use milepost_core::limits::Limits;
+use milepost_core::plan::{Action, Plan, Runtime};
+use milepost_core::record::EventRow;
+use milepost_core::run::{Command, Signal, StartRun};
+use milepost_core::status::RunStatus;
+use milepost_core::time::Timestamp;
+use milepost_store::Store;
+use milepost_store::rows::{HeadRow, RunFilter, TransitionRow};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::clock::{Clock, SystemClock};
+use crate::committer::{Accepted, Committer, Inbox, Parts, RequestKind};
+use crate::error::EngineError;
+use crate::executor::Executor;
+use crate::plans::Plans;
+use crate::projector::{self, Projector, ProjectorHandle};
+use crate::reaper::Reaper;
+use crate::skills::{BuiltInOptions, LogSink, SkillContext, SkillError, Skills};
+use crate::timers::{TimerHandle, Timers};
+use crate::view::{RunSummary, RunView, run_view};
+use crate::watch::Watchers;
+
+/// How an engine is set up.
+pub struct Config {
+    pub limits: Limits,
+    /// Steps that this process carries out at once.
+    pub inline_concurrency: usize,
+    /// Bytes of run states kept in memory.
+    pub cached_bytes: usize,
+    /// How long a node that says nothing is believed to live.
+    pub node_lease_ms: u64,
+    pub skills: Skills,
+    pub clock: Arc<dyn Clock>,
+    pub log: Option<LogSink>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            limits: Limits::default(),
+            inline_concurrency: 256,
+            cached_bytes: 64 * 1024 * 1024,
+            node_lease_ms: 10_000,
+            skills: Skills::built_in(&BuiltInOptions { shell: false, private_addresses: false }),
+            clock: Arc::new(SystemClock),
+            log: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config")
+            .field("limits", &self.limits)
+            .field("inline_concurrency", &self.inline_concurrency)
+            .field("skills", &self.skills)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What to run, and how.
+#[derive(Clone, Debug)]
+pub struct NewRun {
+    pub payload: Json,
+    pub request_id: Option<String>,
+    pub priority: i32,
+    pub start_at: Option<Timestamp>,
+}
+
+impl Default for NewRun {
+    fn default() -> Self {
+        NewRun { payload: Json::trusted("{}"), request_id: None, priority: 0, start_at: None }
+    }
+}
+
+/// An engine that runs. Dropping it stops it at once, as a crash would; `shutdown` ends it in good order.
+#[derive(Debug)]
+pub struct Engine {
+    node: NodeId,
+    org: OrgId,
+    store: Arc<dyn Store>,
+    plans: Arc<Plans>,
+    clock: Arc<dyn Clock>,
+    limits: Limits,
+    inbox: Inbox,
+    executor: Executor,
+    projector: ProjectorHandle,
+    watchers: Arc<Watchers>,
+    stop: Option<oneshot::Sender<()>>,
+    committer: Option<JoinHandle<()>>,
+    services: Vec<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts an engine on a store with the default settings.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn open(store: Arc<dyn Store>) -> Result<Engine, EngineError> {
+        Engine::open_with(store, Config::default()).await
+    }
+
+    /// Starts an engine. What dead nodes left is taken over before this returns.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn open_with(store: Arc<dyn Store>, config: Config) -> Result<Engine, EngineError> {
+        let node = NodeId(crate::clock::entropy().cast_signed());
+        let plans = Arc::new(Plans::new(store.clone()));
+        let (inbox, requests) = Inbox::new();
+        let (projector, projector_inbox) = ProjectorHandle::new();
+        let timers = TimerHandle::new();
+        let watchers = Arc::new(Watchers::default());
+        let executor = Executor::new(config.skills, config.limits.clone(), inbox.clone(), config.log);
+        let committer = Committer::new(Parts {
+            node,
+            store: store.clone(),
+            plans: plans.clone(),
+            clock: config.clock.clone(),
+            limits: config.limits.clone(),
+            executor: executor.clone(),
+            projector: projector.clone(),
+            timers: timers.clone(),
+            watchers: watchers.clone(),
+            inbox: inbox.clone(),
+            inline_concurrency: config.inline_concurrency.max(1),
+            cached_bytes: config.cached_bytes,
+        });
+        let (stop, stopped) = oneshot::channel();
+        let reaper = Reaper {
+            node,
+            store: store.clone(),
+            clock: config.clock.clone(),
+            inbox: inbox.clone(),
+            lease_ms: config.node_lease_ms,
+        };
+        let committer = tokio::spawn(committer.run(requests, stopped));
+        reaper.run_once(config.clock.now()).await?;
+        let timers = Timers { store: store.clone(), clock: config.clock.clone(), inbox: inbox.clone(), handle: timers };
+        let projector_task = Projector::new(store.clone(), plans.clone(), config.clock.clone(), projector_inbox);
+        let services = vec![tokio::spawn(reaper.run()), tokio::spawn(timers.run()), tokio::spawn(projector_task.run())];
+        Ok(Engine {
+            node,
+            org: OrgId::DEFAULT,
+            store,
+            plans,
+            clock: config.clock,
+            limits: config.limits,
+            inbox,
+            executor,
+            projector,
+            watchers,
+            stop: Some(stop),
+            committer: Some(committer),
+            services,
+        })
+    }
+
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Stores a document and points its name at it, so that `workflow` steps and `start` find it.
+    ///
+    /// # Errors
+    /// The document has problems, or the store cannot be written.
+    pub async fn deploy(&self, source: &str) -> Result<Arc<Plan>, EngineError> {
+        let loaded = document::load(source, &self.limits).map_err(EngineError::Invalid)?;
+        self.deploy_loaded(loaded).await
+    }
+
+    /// The same for a document that was read before.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn deploy_loaded(&self, loaded: Loaded) -> Result<Arc<Plan>, EngineError> {
+        self.plans.deploy(self.org, loaded, self.clock.now()).await
+    }
+
+    /// Starts a run of a deployed workflow. Returns when the run is on disk.
+    ///
+    /// # Errors
+    /// There is no such workflow, or the run does not fit it.
+    pub async fn start(&self, workflow: &str, new: NewRun) -> Result<Accepted, EngineError> {
+        let plan = self.plans.resolve(self.org, workflow).await?;
+        self.start_plan(&plan, new).await
+    }
+
+    /// Starts a run of a document that need not be deployed.
+    ///
+    /// # Errors
+    /// The document has problems, or the run does not fit it.
+    pub async fn start_document(&self, source: &str, new: NewRun) -> Result<Accepted, EngineError> {
+        let loaded = document::load(source, &self.limits).map_err(EngineError::Invalid)?;
+        check_skills(&loaded.plan, &self.executor)?;
+        let plan = self.plans.add(self.org, loaded).await?;
+        self.start_plan(&plan, new).await
+    }
+
+    /// Starts a run of a plan that `deploy` gave.
+    ///
+    /// # Errors
+    /// The run does not fit the plan.
+    pub async fn start_plan(&self, plan: &Arc<Plan>, new: NewRun) -> Result<Accepted, EngineError> {
+        check_skills(plan, &self.executor)?;
+        self.inbox.ask(self.start_request(plan, new, self.new_run_id())).await
+    }
+
+    /// Starts a run and waits for its end.
+    ///
+    /// # Errors
+    /// The run does not fit the plan.
+    pub async fn run_plan(&self, plan: &Arc<Plan>, new: NewRun) -> Result<(RunId, RunStatus), EngineError> {
+        check_skills(plan, &self.executor)?;
+        let run = self.new_run_id();
+        let end = self.watchers.end(run);
+        let accepted = self.inbox.ask(self.start_request(plan, new, run)).await?;
+        let status = match accepted.run == run {
+            true => end.await.map_err(|_| EngineError::ShuttingDown)?,
+            false => self.wait(accepted.run).await?,
+        };
+        Ok((accepted.run, status))
+    }
+
+    fn start_request(&self, plan: &Arc<Plan>, new: NewRun, run: RunId) -> RequestKind {
+        let start = StartRun {
+            org: self.org,
+            run,
+            payload: new.payload,
+            request_id: new.request_id,
+            priority: new.priority,
+            start_at: new.start_at,
+            parent: None,
+        };
+        RequestKind::Start { start: Box::new(start), plan: plan.clone() }
+    }
+
+    fn new_run_id(&self) -> RunId {
+        milepost_core::run::Context::new(self.clock.now(), crate::clock::entropy(), &self.limits).draw_run_id()
+    }
+
+    /// Waits until a run has ended.
+    ///
+    /// # Errors
+    /// There is no such run.
+    pub async fn wait(&self, run: RunId) -> Result<RunStatus, EngineError> {
+        // First ask to be told, then look: an end between the two is not missed.
+        let mut end = self.watchers.end(run);
+        loop {
+            let head = self.head(run).await?;
+            if head.status.is_terminal() {
+                return Ok(head.status);
+            }
+            // Another node may end it: that is seen by looking.
+            match tokio::time::timeout(std::time::Duration::from_secs(1), &mut end).await {
+                Ok(ended) => return ended.map_err(|_| EngineError::ShuttingDown),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Sends a signal. Returns when it is on disk.
+    ///
+    /// # Errors
+    /// The signal does not fit the run.
+    pub async fn signal(&self, run: RunId, signal: Signal) -> Result<Accepted, EngineError> {
+        self.inbox.ask(RequestKind::Command { org: self.org, run, command: Command::Signal(signal) }).await
+    }
+
+    /// A signal with a new id, without payload.
+    #[must_use]
+    pub fn new_signal(name: &str) -> Signal {
+        Signal { id: SignalId(uuid::Uuid::now_v7()), name: name.to_owned(), step: None, payload: Json::trusted("{}") }
+    }
+
+    /// Events of a run from now on. Ends when its reader falls behind; the log has everything.
+    #[must_use]
+    pub fn watch(&self, run: RunId) -> mpsc::Receiver<Arc<[EventRow]>> {
+        self.watchers.events(run)
+    }
+
+    async fn head(&self, run: RunId) -> Result<HeadRow, EngineError> {
+        self.store.head(self.org, run).await?.ok_or(EngineError::NoSuchRun(run))
+    }
+
+    /// # Errors
+    /// There is no such run, or it cannot be read.
+    pub async fn run(&self, run: RunId) -> Result<RunView, EngineError> {
+        read_run(&self.store, self.org, run).await
+    }
+
+    /// Waits until all that was committed so far is projected.
+    pub async fn flush_projections(&self) {
+        self.projector.flush().await;
+    }
+
+    /// How old the oldest commit is that is not projected yet.
+    #[must_use]
+    pub fn projector_lag_ms(&self) -> u64 {
+        self.projector.lag_ms()
+    }
+
+    /// Drops a run's projection and makes it anew from its log.
+    ///
+    /// # Errors
+    /// There is no such run, or its log has a gap.
+    pub async fn rebuild_projection(&self, run: RunId) -> Result<(), EngineError> {
+        let head = self.head(run).await?;
+        let plan = self.plans.by_hash(head.org, head.plan_hash).await?;
+        match projector::rebuild(&*self.store, &plan, head.org, run).await? {
+            true => Ok(()),
+            false => Err(EngineError::Corrupt { run, reason: "its log has a gap".to_owned() }),
+        }
+    }
+
+    /// Ends in good order: takes no more, writes and projects what was taken. Steps under way are left to the next node.
+    pub async fn shutdown(mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(committer) = self.committer.take() {
+            let _ = committer.await;
+        }
+        self.executor.abort_all();
+        self.projector.flush().await;
+        for service in self.services.drain(..) {
+            service.abort();
+        }
+        if let Err(error) = self.store.leave(self.node).await {
+            tracing::warn!(%error, "this node could not say that it leaves");
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Some(committer) = &self.committer {
+            committer.abort();
+        }
+        for service in &self.services {
+            service.abort();
+        }
+        self.executor.abort_all();
+    }
+}
+
+impl Config {
+    /// Adds a skill: an async function from typed input to typed output.
+    #[must_use]
+    pub fn skill<I, O, F, R>(mut self, name: &str, function: F) -> Config
+    where
+        I: serde::de::DeserializeOwned + Send + 'static,
+        O: serde::Serialize,
+        F: Fn(SkillContext, I) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<O, SkillError>> + Send + 'static,
+    {
+        self.skills.add(name, function);
+        self
+    }
+}
+
+/// A run as it is now. Needs no engine.
+///
+/// # Errors
+/// There is no such run, or it cannot be read.
+pub async fn read_run(store: &Arc<dyn Store>, org: OrgId, run: RunId) -> Result<RunView, EngineError> {
+    let head = store.head(org, run).await?.ok_or(EngineError::NoSuchRun(run))?;
+    let plan = Plans::new(store.clone()).by_hash(org, head.plan_hash).await?;
+    let projection = projector::current(&**store, &plan, &head).await?;
+    let view = match &projection {
+        Some(projection) => run_view(&**store, &plan, &head, projection).await?,
+        None => None,
+    };
+    view.ok_or_else(|| EngineError::Corrupt { run, reason: "its log has a gap".to_owned() })
+}
+
+/// Runs, newest first. Needs no engine.
+///
+/// # Errors
+/// The store cannot be read.
+pub async fn list_runs(store: &Arc<dyn Store>, org: OrgId, filter: &RunFilter) -> Result<Vec<RunSummary>, EngineError> {
+    Ok(store.list_runs(org, filter).await?.iter().map(RunSummary::from).collect())
+}
+
+/// The changes of a run's status.
+///
+/// # Errors
+/// The store cannot be read.
+pub async fn transitions(store: &Arc<dyn Store>, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>, EngineError> {
+    Ok(store.transitions(org, run).await?)
+}
+
+/// Refuses a plan whose steps nobody here can carry out: better at the door than in the middle.
+pub(crate) fn check_skills(plan: &Plan, executor: &Executor) -> Result<(), EngineError> {
+    let unknown: Vec<(String, String)> = plan
+        .steps
+        .iter()
+        .filter(|step| step.action == Action::Task)
+        .filter(|step| !executor.knows(&step.skill) || matches!(step.runtime, Some(Runtime::Queue | Runtime::Push)))
+        .map(|step| (step.id.to_string(), step.skill.to_string()))
+        .collect();
+    if unknown.is_empty() { Ok(()) } else { Err(EngineError::UnknownSkills(unknown)) }
+}

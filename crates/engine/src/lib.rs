@@ -1,0 +1,23 @@
+//! Milepost's engine, usable as a library: open a store, register skills as async functions, start runs.
+//!
+//! The rules are in `milepost-core`; here they meet disks, clocks and other people's code.
+
+mod clock;
+mod committer;
+mod doctor;
+mod engine;
+mod error;
+mod executor;
+mod plans;
+mod projector;
+mod reaper;
+pub mod skills;
+mod timers;
+pub mod view;
+mod watch;
+
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use committer::Accepted;
+pub use doctor::{Diagnosis, Finding, diagnose};
+pub use engine::{Config, Engine, NewRun, list_runs, read_run, transitions};
+pub use error::EngineError;

@@ -1,0 +1,244 @@
+//! A run as somebody outside sees it: the projection, with what the log says beyond it.
+
+use std::collections::HashMap;
+
+use milepost_core::codec;
+use milepost_core::event::{ErrorInfo, StepRef};
+use milepost_core::hash::Digest;
+use milepost_core::id::{EventId, RunId, SignalId};
+use milepost_core::json::Json;
+use milepost_core::plan::Plan;
+use milepost_core::record::EventRow;
+use milepost_core::status::{RunStatus, SkipReason, StepStatus};
+use milepost_core::time::Timestamp;
+use milepost_store::rows::{HeadRow, SnapshotRow, StepRow};
+use milepost_store::{Result, Store};
+use serde::Serialize;
+
+use crate::projector::Projection;
+
+/// A run in a list.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunSummary {
+    pub run_id: RunId,
+    pub workflow: String,
+    pub workflow_version: String,
+    pub status: RunStatus,
+    pub trigger_type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_run_id: Option<RunId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_run_id: Option<RunId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    pub priority: i32,
+    pub steps_total: u32,
+    pub steps_done: u32,
+    pub steps_failed: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorInfo>,
+    pub last_event_seq: u64,
+    pub created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
+}
+
+/// A run with its steps.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunView {
+    #[serde(flatten)]
+    pub summary: RunSummary,
+    pub payload: Json,
+    /// The outputs of the last steps, by step id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<Json>,
+    pub steps: Vec<StepView>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct StepView {
+    pub step_id: String,
+    pub skill: String,
+    pub status: StepStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skip_reason: Option<SkipReason>,
+    pub logical_attempt: u32,
+    pub engine_attempt: u32,
+    pub cache_hit: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_hash: Option<Digest>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorInfo>,
+    pub artifacts: [(); 0],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+}
+
+/// An event on the wire.
+#[derive(Clone, Debug, Serialize)]
+pub struct EventView {
+    pub event_id: EventId,
+    pub run_id: RunId,
+    pub run_seq: u64,
+    pub event_type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logical_attempt: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_attempt: Option<u32>,
+    pub data: Json,
+    pub idempotency_key: Digest,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caused_by_signal_id: Option<SignalId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_event_id: Option<EventId>,
+    pub emitted_at: Timestamp,
+    pub persisted_at: Timestamp,
+}
+
+impl EventView {
+    #[must_use]
+    pub fn of(run: RunId, row: &EventRow) -> EventView {
+        EventView {
+            event_id: EventId::of(run, row.seq),
+            run_id: run,
+            run_seq: row.seq,
+            event_type: row.event_type.to_string(),
+            step_id: row.step_id.as_deref().map(ToOwned::to_owned),
+            logical_attempt: row.logical_attempt,
+            engine_attempt: row.engine_attempt,
+            data: row.data.clone(),
+            idempotency_key: row.idempotency_key,
+            caused_by_signal_id: row.signal,
+            parent_event_id: row.parent_seq.map(|seq| EventId::of(run, seq)),
+            emitted_at: row.emitted_at,
+            persisted_at: row.persisted_at,
+        }
+    }
+}
+
+impl From<&SnapshotRow> for RunSummary {
+    fn from(row: &SnapshotRow) -> RunSummary {
+        RunSummary {
+            run_id: row.run,
+            workflow: row.workflow.clone(),
+            workflow_version: row.workflow_version.clone(),
+            status: row.status,
+            trigger_type: if row.base_run.is_some() { "update" } else { "initial" },
+            base_run_id: row.base_run,
+            parent_run_id: row.parent_run,
+            request_id: row.request_id.clone(),
+            priority: row.priority,
+            steps_total: row.steps_total,
+            steps_done: row.steps_done,
+            steps_failed: row.steps_failed,
+            error: read_error(row.error.as_ref()),
+            last_event_seq: row.last_event_seq,
+            created_at: row.created_at,
+            started_at: row.started_at,
+            completed_at: row.completed_at,
+        }
+    }
+}
+
+fn read_error(json: Option<&Json>) -> Option<ErrorInfo> {
+    serde_json::from_str(json?.as_str()).ok()
+}
+
+/// Puts a run together from its rows. Outputs are read from the events that carry them.
+pub(crate) async fn run_view(store: &dyn Store, plan: &Plan, head: &HeadRow, projection: &Projection) -> Result<Option<RunView>> {
+    let Some(snapshot) = projection.snapshot() else { return Ok(None) };
+    let mut seqs: Vec<u64> = projection.steps().values().filter_map(|step| step.output_seq).collect();
+    seqs.push(1);
+    let rows = store.events_at(head.org, head.run, &seqs).await?;
+    let carried: HashMap<u64, Option<Json>> =
+        rows.iter().filter_map(|row| Some((row.seq, codec::carried_value(row).ok()?))).collect();
+    let ended = snapshot.status.is_terminal();
+    let mut steps = Vec::with_capacity(plan.steps.len());
+    for index in &plan.order {
+        let id = plan.step(*index).id.to_string();
+        let items = items_of(projection, &id);
+        let mut view = step_view(plan, StepRef::whole(*index), projection.steps().get(&id), &carried, ended);
+        if view.output.is_none() && view.status == StepStatus::Completed && plan.step(*index).foreach.is_some() {
+            let outputs = items.iter().map(|row| output_of(row, &carried));
+            view.output = Some(join(outputs));
+        }
+        steps.push(view);
+        for (item, row) in items.into_iter().enumerate() {
+            steps.push(step_view(plan, StepRef::item(*index, item as u32), Some(row), &carried, ended));
+        }
+    }
+    let output = (snapshot.status == RunStatus::Completed).then(|| last_outputs(plan, &steps));
+    let payload = carried.get(&1).cloned().flatten().unwrap_or_else(Json::null);
+    Ok(Some(RunView { summary: RunSummary::from(snapshot), payload, output, steps }))
+}
+
+/// The rows of a `foreach` step's items, in order.
+fn items_of<'p>(projection: &'p Projection, id: &str) -> Vec<&'p StepRow> {
+    let prefix = format!("{id}[");
+    let mut items: Vec<(u32, &StepRow)> = projection
+        .steps()
+        .range(prefix.clone()..)
+        .take_while(|(step, _)| step.starts_with(&prefix))
+        .filter_map(|(step, row)| Some((step[prefix.len()..].trim_end_matches(']').parse().ok()?, row)))
+        .collect();
+    items.sort_unstable_by_key(|(item, _)| *item);
+    items.into_iter().map(|(_, row)| row).collect()
+}
+
+fn output_of(row: &StepRow, carried: &HashMap<u64, Option<Json>>) -> Option<Json> {
+    carried.get(&row.output_seq?).cloned().flatten()
+}
+
+fn join(outputs: impl Iterator<Item = Option<Json>>) -> Json {
+    let texts: Vec<String> = outputs.map(|output| output.map_or_else(|| "null".to_owned(), |json| json.as_str().to_owned())).collect();
+    Json::trusted(format!("[{}]", texts.join(",")))
+}
+
+fn last_outputs(plan: &Plan, steps: &[StepView]) -> Json {
+    let by_id: HashMap<&str, &StepView> = steps.iter().map(|step| (step.step_id.as_str(), step)).collect();
+    let mut outputs = serde_json::Map::new();
+    for index in &plan.last_steps {
+        let id = plan.step(*index).id.to_string();
+        let Some(step) = by_id.get(id.as_str()) else { continue };
+        match (&step.output, step.skip_reason) {
+            (Some(output), _) => drop(outputs.insert(id, output.to_value())),
+            (None, Some(SkipReason::Condition)) => drop(outputs.insert(id, serde_json::Value::Null)),
+            _ => {}
+        }
+    }
+    Json::of(&serde_json::Value::Object(outputs))
+}
+
+fn step_view(plan: &Plan, step: StepRef, row: Option<&StepRow>, carried: &HashMap<u64, Option<Json>>, ended: bool) -> StepView {
+    let status = row.map_or(StepStatus::Pending, |row| row.status);
+    // What had not ended when its run did, never will.
+    let closed = ended && !status.is_terminal();
+    let skip_reason = if closed { Some(SkipReason::Cancelled) } else { row.and_then(|row| row.skip_reason) };
+    let (started_at, ended_at) = row.map_or((None, None), |row| (row.started_at, row.ended_at));
+    StepView {
+        step_id: step.name(plan),
+        skill: plan.step(step.step).skill.to_string(),
+        status: if closed { StepStatus::Skipped } else { status },
+        skip_reason,
+        logical_attempt: row.map_or(0, |row| row.logical_attempt),
+        engine_attempt: row.map_or(0, |row| row.engine_attempt),
+        cache_hit: skip_reason == Some(SkipReason::CacheHit),
+        input_hash: row.and_then(|row| row.input_hash),
+        output: row.and_then(|row| output_of(row, carried)),
+        error: row.and_then(|row| read_error(row.error.as_ref())),
+        artifacts: [],
+        started_at,
+        ended_at,
+        duration_ms: started_at.zip(ended_at).map(|(from, to)| to.ms_since(from)),
+    }
+}

@@ -1,0 +1,239 @@
+//! Postgres: the store for any number of nodes.
+//!
+//! Nodes share nothing but the database, and it decides: a run's head is moved by compare-and-swap, what follows from it is
+//! written in the same statement. Nothing here polls, listens or runs in the background.
+//!
+//! When a connection is lost while a commit is on its way, whether it arrived is unknown; the caller is told `Unavailable`
+//! and finds out by trying again: a batch that did arrive conflicts.
+//!
+//! **Invariant:** no statement on the way of a run reads more than the rows it is about.
+
+mod ask;
+mod columns;
+mod commit;
+mod connect;
+mod doctor;
+mod error;
+mod migrate;
+mod project;
+mod registry;
+mod replay;
+mod runs;
+mod transaction;
+
+use std::sync::Arc;
+use std::fmt;
+
+use async_trait::async_trait;
+use deadpool_postgres::{Object, Pool};
+use milepost_core::hash::Digest;
+use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::record::EventRow;
+use milepost_core::time::Timestamp;
+
+pub use migrate::latest as latest_schema;
+pub use replay::replay;
+
+use crate::rows::{
+    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, SlotRow, SnapshotRow,
+    StepRow, TimerRow, TransitionRow, WriteResult,
+};
+use crate::{Result, Store, StoreError, Transaction};
+
+/// How to connect.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bring the schema up to date; otherwise it must be.
+    pub migrate: bool,
+    /// Connections at most.
+    pub pool_size: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { migrate: true, pool_size: 10 }
+    }
+}
+
+/// A pool of connections to one schema.
+pub struct PostgresStore {
+    pool: Pool,
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("pool", &self.pool.status()).finish()
+    }
+}
+
+impl PostgresStore {
+    /// Connects and brings the schema up to date.
+    ///
+    /// # Errors
+    /// As [`PostgresStore::connect_with`].
+    pub async fn connect(url: &str) -> Result<PostgresStore> {
+        PostgresStore::connect_with(url, Options::default()).await
+    }
+
+    /// # Errors
+    /// The server cannot be reached, or what is there cannot be used; the text says what to do.
+    pub async fn connect_with(url: &str, options: Options) -> Result<PostgresStore> {
+        let config = connect::parse(url)?;
+        let client = connect::single(&config).await?;
+        connect::check_server(&client).await?;
+        if options.migrate {
+            migrate::migrate(&client).await?;
+        } else {
+            migrate::check(&client).await?;
+        }
+        Ok(PostgresStore { pool: connect::pool(&config, options.pool_size)? })
+    }
+
+    /// The version of the schema in the database.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn schema_version(&self) -> Result<u32> {
+        migrate::version(&**self.connection().await?).await
+    }
+
+    /// Makes the partitions of this month and the next two where they are missing; any node may call it at any time.
+    /// Answers how many it made.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or is so busy that the partition could not be made now.
+    pub async fn ensure_partitions(&self, now: Timestamp) -> Result<u32> {
+        migrate::ensure_partitions(&**self.connection().await?, now).await
+    }
+
+    async fn connection(&self) -> Result<Object> {
+        self.pool.get().await.map_err(StoreError::from)
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
+        commit::commit(&self.pool, &batch).await
+    }
+
+    async fn ask(&self, questions: Vec<Question>) -> Result<(Box<dyn Transaction>, Vec<Answer>)> {
+        ask::ask(&self.pool, &questions).await
+    }
+
+    async fn load_runs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<LoadedRun>> {
+        runs::load(&self.connection().await?, runs).await
+    }
+
+    async fn head(&self, org: OrgId, run: RunId) -> Result<Option<HeadRow>> {
+        runs::head(&self.connection().await?, org, run).await
+    }
+
+    async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>> {
+        runs::events(&self.connection().await?, org, run, after_seq, limit).await
+    }
+
+    async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>> {
+        runs::events_at(&self.connection().await?, org, run, seqs).await
+    }
+
+    async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
+        runs::timers_until(&self.connection().await?, after, until, limit).await
+    }
+
+    async fn timers_of(&self, org: OrgId, run: RunId) -> Result<Vec<TimerRow>> {
+        runs::timers_of(&self.connection().await?, org, run).await
+    }
+
+    async fn slots_to_wake(&self, limit: u32) -> Result<Vec<SlotRow>> {
+        runs::slots_to_wake(&self.connection().await?, limit).await
+    }
+
+    async fn slots_to_wake_of(&self, org: OrgId, key: &str, limit: u32) -> Result<Vec<SlotRow>> {
+        runs::slots_to_wake_of(&self.connection().await?, org, key, limit).await
+    }
+
+    async fn slot_of(&self, org: OrgId, run: RunId) -> Result<Option<SlotRow>> {
+        runs::slot_of(&self.connection().await?, org, run).await
+    }
+
+    async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {
+        registry::heartbeat(&self.connection().await?, node, now, lease_ms).await
+    }
+
+    async fn leave(&self, node: NodeId) -> Result<()> {
+        registry::leave(&self.connection().await?, node).await
+    }
+
+    async fn dead_nodes(&self, now: Timestamp) -> Result<Vec<NodeId>> {
+        runs::dead_nodes(&self.connection().await?, now).await
+    }
+
+    async fn owned_runs(&self, node: NodeId, after: Option<RunId>, limit: u32) -> Result<Vec<(OrgId, RunId)>> {
+        runs::owned(&self.connection().await?, node, after, limit).await
+    }
+
+    async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()> {
+        registry::put_blob(&self.connection().await?, org, blob).await
+    }
+
+    async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>> {
+        registry::blob(&self.connection().await?, org, hash).await
+    }
+
+    async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()> {
+        registry::set_tag(&self.connection().await?, org, tag, target, now).await
+    }
+
+    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<Digest>> {
+        registry::tag(&self.connection().await?, org, tag).await
+    }
+
+    async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {
+        project::project(&self.pool, &writes).await
+    }
+
+    async fn drop_projection(&self, org: OrgId, run: RunId) -> Result<()> {
+        project::drop_projection(&self.connection().await?, org, run).await
+    }
+
+    async fn transitions(&self, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>> {
+        runs::transitions(&self.connection().await?, org, run).await
+    }
+
+    async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>> {
+        project::snapshot(&self.connection().await?, org, run).await
+    }
+
+    async fn steps(&self, org: OrgId, run: RunId) -> Result<Vec<StepRow>> {
+        project::steps(&self.connection().await?, org, run).await
+    }
+
+    async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {
+        project::steps_by_id(&self.connection().await?, org, run, ids).await
+    }
+
+    async fn list_runs(&self, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>> {
+        project::list(&self.connection().await?, org, filter).await
+    }
+
+    async fn open_runs(&self, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>> {
+        runs::open(&self.connection().await?, after, limit).await
+    }
+
+    async fn unprojected(&self, limit: u32) -> Result<Vec<(OrgId, RunId, u64)>> {
+        doctor::unprojected(&self.pool, limit).await
+    }
+
+    async fn log_gaps(&self, limit: u32) -> Result<Vec<LogGap>> {
+        doctor::log_gaps(&self.pool, limit).await
+    }
+
+    async fn count_runs(&self) -> Result<u64> {
+        doctor::count_runs(&self.pool).await
+    }
+}

@@ -1,0 +1,633 @@
+//! The Postgres store against a real server, each test in a schema of its own.
+//! Run with `scripts/with-postgres cargo test -p milepost-store`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use milepost_core::hash::Digest;
+use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::json::Json;
+use milepost_core::record::{EVENT_FORMAT, EventRow};
+use milepost_core::status::{RunStatus, StepStatus};
+use milepost_core::time::Timestamp;
+use milepost_store::postgres::{Options, PostgresStore, latest_schema, replay};
+use milepost_store::rows::{
+    Answer, Batch, BlobRow, CheckpointRow, HeadWrite, NewHead, ProjectionWrite, Question, Recorded, RunFilter,
+    RunWrite, SlotWrite, SnapshotRow, StatusWrite, StepRow, TimerWrite, WriteResult,
+};
+use milepost_store::{Store, StoreError};
+use tokio_postgres::NoTls;
+use uuid::Uuid;
+
+use WriteResult::{Conflict, Written};
+
+const ORG: OrgId = OrgId::DEFAULT;
+const NODE: NodeId = NodeId(7);
+
+fn server() -> String {
+    std::env::var("MILEPOST_TEST_POSTGRES").expect(
+        "MILEPOST_TEST_POSTGRES is not set; these tests need a Postgres server: run them with `scripts/with-postgres \
+         cargo test -p milepost-store`",
+    )
+}
+
+async fn client(url: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// A URL whose connections live in a fresh schema.
+async fn fresh() -> String {
+    let schema = format!("t_{}", Uuid::now_v7().simple());
+    client(&server()).await.batch_execute(&format!("CREATE SCHEMA {schema}")).await.unwrap();
+    format!("{}?options=-c%20search_path%3D{schema}&application_name={schema}", server())
+}
+
+async fn store() -> (PostgresStore, String) {
+    let url = fresh().await;
+    (PostgresStore::connect(&url).await.unwrap(), url)
+}
+
+fn run() -> RunId {
+    RunId(Uuid::now_v7())
+}
+
+fn event(run: RunId, seq: u64) -> EventRow {
+    EventRow {
+        seq,
+        format: EVENT_FORMAT,
+        event_type: Cow::Borrowed("StepCompleted"),
+        step_id: Some(Arc::from("shots[3]")),
+        logical_attempt: Some(1),
+        engine_attempt: None,
+        data: Json::trusted("{\"n\": 1,  \"ä\":\"\\u0000\"}"),
+        idempotency_key: Digest::of(format!("{run}{seq}").as_bytes()),
+        signal: None,
+        parent_seq: Some(seq - 1),
+        emitted_at: Timestamp(1),
+        persisted_at: Timestamp(2),
+    }
+}
+
+fn insert(run: RunId, events: u64) -> RunWrite {
+    RunWrite {
+        org: ORG,
+        run,
+        group: u32::from_be_bytes(run.0.as_bytes()[12..].try_into().unwrap()),
+        expected_seq: 0,
+        last_seq: events,
+        head: HeadWrite::Insert(Box::new(NewHead {
+            workflow: Arc::from("w"),
+            workflow_version: Arc::from("1.0.0"),
+            plan_hash: Digest::of(b"plan"),
+            request_id: None,
+            base_run: None,
+            parent_run: None,
+            priority: 0,
+            created_at: Timestamp(1),
+            status: StatusWrite { status: RunStatus::Running, started_at: Some(Timestamp(1)), completed_at: None },
+            owner: Some(NODE),
+        })),
+        events: (1..=events).map(|seq| event(run, seq)).collect(),
+        timers: Vec::new(),
+        slot: None,
+        checkpoint: None,
+    }
+}
+
+fn update(run: RunId, expected_seq: u64, events: u64) -> RunWrite {
+    RunWrite {
+        expected_seq,
+        last_seq: expected_seq + events,
+        head: HeadWrite::Update { status: None, owner: None },
+        events: (1..=events).map(|n| event(run, expected_seq + n)).collect(),
+        ..insert(run, 0)
+    }
+}
+
+fn with_request(mut write: RunWrite, request: &str) -> RunWrite {
+    if let HeadWrite::Insert(head) = &mut write.head {
+        head.request_id = Some(request.to_owned());
+    }
+    write
+}
+
+fn grouped(group: u32, write: RunWrite) -> RunWrite {
+    RunWrite { group, ..write }
+}
+
+fn batch(writes: impl IntoIterator<Item = RunWrite>) -> Batch {
+    Batch { writes: writes.into_iter().collect() }
+}
+
+async fn seqs(store: &PostgresStore, run: RunId) -> Vec<u64> {
+    store.events(ORG, run, 0, 10_000).await.unwrap().iter().map(|event| event.seq).collect()
+}
+
+fn unusable(result: Result<PostgresStore, StoreError>) -> String {
+    match result {
+        Err(StoreError::Unusable(text)) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_start_together_migrate_once() {
+    let url = fresh().await;
+    let (a, b, c) =
+        tokio::join!(PostgresStore::connect(&url), PostgresStore::connect(&url), PostgresStore::connect(&url));
+    for store in [a, b, c] {
+        assert_eq!(store.unwrap().schema_version().await.unwrap(), latest_schema());
+    }
+    let rows = client(&url).await.query("SELECT version FROM schema_migrations", &[]).await.unwrap();
+    assert_eq!(rows.len(), usize::try_from(latest_schema()).unwrap());
+}
+
+#[tokio::test]
+async fn a_schema_of_a_newer_release_is_refused() {
+    let (_, url) = store().await;
+    client(&url).await.batch_execute("INSERT INTO schema_migrations VALUES (999, 'later', 0)").await.unwrap();
+    let text = unusable(PostgresStore::connect(&url).await);
+    assert!(text.contains("version 999") && text.contains("upgrade milepost"), "{text}");
+}
+
+#[tokio::test]
+async fn tables_of_somebody_else_are_left_alone() {
+    let url = fresh().await;
+    client(&url).await.batch_execute("CREATE TABLE runs (id int)").await.unwrap();
+    let text = unusable(PostgresStore::connect(&url).await);
+    assert!(text.contains("`runs` that is not Milepost's"), "{text}");
+
+    let url = fresh().await;
+    client(&url).await.batch_execute("CREATE TABLE schema_migrations (version varchar)").await.unwrap();
+    let text = unusable(PostgresStore::connect(&url).await);
+    assert!(text.contains("`schema_migrations` that is not Milepost's"), "{text}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_opened_says_why() {
+    let text = unusable(PostgresStore::connect("postgres://nobody@127.0.0.1:1/x").await);
+    assert!(text.contains("127.0.0.1:1") && text.contains("is it running"), "{text}");
+
+    let (host, _) = server().rsplit_once('/').map(|(host, name)| (host.to_owned(), name.to_owned())).unwrap();
+    let text = unusable(PostgresStore::connect(&format!("{host}/no_such_db")).await);
+    assert!(text.contains("createdb") && text.contains("no_such_db"), "{text}");
+
+    for mode in ["require", "verify-full"] {
+        let text = unusable(PostgresStore::connect(&format!("{}?sslmode={mode}", server())).await);
+        assert!(text.contains("TLS"), "{text}");
+    }
+    let text = unusable(PostgresStore::connect(&format!("{}?options=-c%20search_path%3Dnowhere", server())).await);
+    assert!(text.contains("nowhere") && text.contains("CREATE SCHEMA"), "{text}");
+
+    let url = fresh().await;
+    let as_it_is = Options { migrate: false, ..Options::default() };
+    let text = unusable(PostgresStore::connect_with(&url, as_it_is).await);
+    assert!(text.contains("milepost migrate"), "{text}");
+    PostgresStore::connect(&url).await.unwrap();
+    PostgresStore::connect_with(&url, as_it_is).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_written_is_read_back() {
+    let (store, _) = store().await;
+    let id = run();
+    let first = RunWrite {
+        timers: vec![
+            TimerWrite::Arm { seq: 1, due_at: Timestamp(50) },
+            TimerWrite::Arm { seq: 2, due_at: Timestamp(40) },
+            TimerWrite::Arm { seq: 9, due_at: Timestamp(10) },
+            TimerWrite::Disarm { seq: 9 },
+        ],
+        slot: Some(SlotWrite::Wait { key: "k".to_owned(), limit: u32::MAX, priority: 3 }),
+        ..with_request(insert(id, 2), "r1")
+    };
+    let events = first.events.clone();
+    assert_eq!(store.commit(Arc::new(batch([first]))).await.unwrap(), [Written]);
+    assert_eq!(store.events(ORG, id, 0, 10).await.unwrap(), events);
+    let due: Vec<u64> = store.timers_until(Timestamp(50), 10).await.unwrap().iter().map(|timer| timer.seq).collect();
+    assert_eq!(due, [2, 1]);
+    assert_eq!(store.slot_of(ORG, id).await.unwrap().unwrap().limit, Some(u32::MAX));
+
+    let checkpoint = CheckpointRow { seq: 3, format: 1, state: vec![0, 1, 255] };
+    let second = RunWrite {
+        timers: vec![TimerWrite::Disarm { seq: 1 }],
+        slot: Some(SlotWrite::Hold { key: "k".to_owned() }),
+        checkpoint: Some(checkpoint.clone()),
+        head: HeadWrite::Update {
+            status: Some(StatusWrite {
+                status: RunStatus::Completed,
+                started_at: Some(Timestamp(1)),
+                completed_at: Some(Timestamp(9)),
+            }),
+            owner: Some(NodeId(8)),
+        },
+        ..update(id, 2, 2)
+    };
+    assert_eq!(store.commit(Arc::new(batch([second]))).await.unwrap(), [Written]);
+    assert_eq!(store.timers_of(ORG, id).await.unwrap().len(), 1);
+    assert!(store.slot_of(ORG, id).await.unwrap().unwrap().holding);
+
+    let loaded = store.load_runs(&[(ORG, run()), (ORG, id)]).await.unwrap();
+    let [loaded] = loaded.as_slice() else { panic!("{loaded:?}") };
+    assert_eq!(
+        (loaded.head.status, loaded.head.last_seq, loaded.head.owner),
+        (RunStatus::Completed, 4, Some(NodeId(8)))
+    );
+    assert_eq!(loaded.head.request_id.as_deref(), Some("r1"));
+    assert_eq!(loaded.checkpoint, Some(checkpoint));
+    assert_eq!(loaded.tail, [event(id, 4)]);
+    assert_eq!(store.events_at(ORG, id, &[3, 1, 77]).await.unwrap().len(), 2);
+    assert_eq!(store.events_at(OrgId(2), id, &[1]).await.unwrap(), []);
+    assert!(store.head(OrgId(2), id).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_conflict_takes_only_its_own_write() {
+    let (store, _) = store().await;
+    let ids = [run(), run(), run()];
+    store.commit(batch(ids.map(|id| insert(id, 1)))).await.unwrap();
+    let results =
+        store.commit(Arc::new(batch([update(ids[2], 1, 2), update(ids[0], 5, 2), update(ids[1], 1, 2)]))).await.unwrap();
+    assert_eq!(results, [Written, Conflict, Written]);
+    assert_eq!(seqs(&store, ids[0]).await, [1]);
+    assert_eq!(seqs(&store, ids[1]).await, [1, 2, 3]);
+    // A run that does not exist, and one that does.
+    assert_eq!(store.commit(Arc::new(batch([update(run(), 1, 1), insert(ids[0], 1)]))).await.unwrap(), [Conflict, Conflict]);
+}
+
+#[tokio::test]
+async fn a_request_id_belongs_to_the_first() {
+    let (store, _) = store().await;
+    let (a, b, c) = (run(), run(), run());
+    let twice = batch([with_request(insert(b, 1), "r"), with_request(insert(a, 1), "r"), insert(c, 1)]);
+    assert_eq!(store.commit(Arc::new(twice)).await.unwrap(), [Written, Conflict, Written]);
+    assert_eq!(store.commit(Arc::new(batch([with_request(insert(a, 1), "r")]))).await.unwrap(), [Conflict]);
+    assert!(store.head(ORG, a).await.unwrap().is_none());
+    // An id that is taken does not take the request id with it.
+    assert_eq!(store.commit(Arc::new(batch([with_request(insert(c, 1), "other")]))).await.unwrap(), [Conflict]);
+    let questions = ["r", "other"].map(|id| Question::RunOfRequest { org: ORG, request_id: id.to_owned() });
+    let (_open, answers) = store.ask(questions.to_vec()).await.unwrap();
+    assert!(
+        matches!(answers[..], [Answer::RunOfRequest(Some(id)), Answer::RunOfRequest(None)] if id == b),
+        "{answers:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_group_is_written_as_a_whole_or_not_at_all() {
+    let (store, _) = store().await;
+    let (parent, child, other) = (run(), run(), run());
+    store.commit(Arc::new(batch([insert(parent, 1), insert(other, 1)]))).await.unwrap();
+    let broken = batch([
+        grouped(1, with_request(insert(child, 1), "r")),
+        grouped(2, update(other, 1, 1)),
+        grouped(1, update(parent, 7, 1)),
+    ]);
+    assert_eq!(store.commit(Arc::new(broken)).await.unwrap(), [Conflict, Written, Conflict]);
+    assert!(store.head(ORG, child).await.unwrap().is_none());
+    assert_eq!(seqs(&store, child).await, [] as [u64; 0]);
+    let whole = batch([
+        grouped(1, with_request(insert(child, 1), "r")),
+        grouped(1, update(parent, 1, 1)),
+        grouped(2, update(other, 1, 1)),
+    ]);
+    assert_eq!(store.commit(whole).await.unwrap(), [Written, Written, Conflict]);
+    assert_eq!(seqs(&store, other).await, [1, 2]);
+}
+
+#[tokio::test]
+async fn several_writes_to_one_run_follow_each_other() {
+    let (store, _) = store().await;
+    let id = run();
+    let writes = [insert(id, 1), update(id, 1, 2), update(id, 1, 1), update(id, 3, 1)];
+    let writes = writes.into_iter().zip(1..).map(|(write, group)| grouped(group, write));
+    assert_eq!(store.commit(batch(writes)).await.unwrap(), [Written, Written, Conflict, Written]);
+    assert_eq!(seqs(&store, id).await, [1, 2, 3, 4]);
+}
+
+#[tokio::test]
+async fn an_event_that_is_there_already_is_refused_with_its_batch() {
+    let (store, _) = store().await;
+    let (a, b) = (run(), run());
+    store.commit(Arc::new(batch([insert(a, 1), insert(b, 1)]))).await.unwrap();
+    let mut again = update(a, 1, 1);
+    again.events[0].idempotency_key = event(a, 1).idempotency_key;
+    let refused = store.commit(Arc::new(batch([again, update(b, 1, 1)]))).await;
+    assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+    assert_eq!(seqs(&store, b).await, [1]);
+    let blob = BlobRow { hash: Digest::of(b"x"), media_type: "text/plain".to_owned(), content: b"x".to_vec() };
+    store.put_blob(ORG, &blob).await.unwrap();
+    store.put_blob(ORG, &blob).await.unwrap();
+    assert_eq!(store.blob(ORG, blob.hash).await.unwrap(), Some(blob));
+}
+
+#[tokio::test]
+async fn blobs_never_change() {
+    let (store, url) = store().await;
+    let blob = BlobRow { hash: Digest::of(b"x"), media_type: "text/plain".to_owned(), content: b"x".to_vec() };
+    store.put_blob(ORG, &blob).await.unwrap();
+    let changed = client(&url).await.execute("UPDATE cas_blobs SET media_type = 'y'", &[]).await;
+    assert!(changed.unwrap_err().as_db_error().unwrap().message().contains("never changes"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_nodes_on_the_same_runs_write_each_event_once() {
+    let (first, url) = store().await;
+    let ids: Vec<RunId> = (0..40).map(|_| run()).collect();
+    first.commit(batch(ids.iter().map(|id| insert(*id, 1)))).await.unwrap();
+    let first = Arc::new(first);
+    let second = Arc::new(PostgresStore::connect(&url).await.unwrap());
+    let mut writers = Vec::new();
+    for writer in 0..6 {
+        let store = Arc::clone(if writer % 2 == 0 { &first } else { &second });
+        let mut ids = ids.clone();
+        // Each sends the runs in another order.
+        ids.rotate_left(writer * 7);
+        if writer % 3 == 0 {
+            ids.reverse();
+        }
+        writers.push(tokio::spawn(async move {
+            let mut won = 0_u64;
+            for round in 0..15 {
+                let known: Vec<_> = ids.iter().map(|id| (ORG, *id)).collect();
+                let loaded = store.load_runs(&known).await.unwrap();
+                for run in &loaded {
+                    let tail: Vec<u64> = run.tail.iter().map(|event| event.seq).collect();
+                    assert_eq!(tail, (1..=run.head.last_seq).collect::<Vec<_>>());
+                }
+                let writes = loaded.iter().map(|run| update(run.head.run, run.head.last_seq, 2));
+                // Now and then with groups, which take the longer way.
+                let writes = writes.enumerate().map(|(n, write)| match round % 3 {
+                    0 => grouped(u32::try_from(n / 2).unwrap(), write),
+                    _ => write,
+                });
+                let results = store.commit(batch(writes)).await.unwrap();
+                won += results.iter().filter(|result| **result == Written).count() as u64;
+            }
+            won
+        }));
+    }
+    let mut won = 0;
+    for writer in writers {
+        won += writer.await.unwrap();
+    }
+    let mut written = 0;
+    for id in &ids {
+        let head = first.head(ORG, *id).await.unwrap().unwrap();
+        assert_eq!(seqs(&first, *id).await, (1..=head.last_seq).collect::<Vec<_>>());
+        written += (head.last_seq - 1) / 2;
+    }
+    assert_eq!(won, written);
+    assert_eq!(first.log_gaps(10).await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_limit_is_never_exceeded() {
+    const LIMIT: u32 = 5;
+    let (first, url) = store().await;
+    let first = Arc::new(first);
+    let second = Arc::new(PostgresStore::connect(&url).await.unwrap());
+    let mut starts = Vec::new();
+    for n in 0..40 {
+        let store = Arc::clone(if n % 2 == 0 { &first } else { &second });
+        starts.push(tokio::spawn(async move {
+            let keys = ["a", "b"].map(|key| Question::SlotsHeld { org: ORG, key: key.to_owned() });
+            let (open, answers) = store.ask(keys.into_iter().cycle().skip(n % 2).take(2).collect()).await.unwrap();
+            let Answer::SlotsHeld(held) = answers[0] else { panic!("{answers:?}") };
+            let key = ["a", "b"][n % 2].to_owned();
+            let slot =
+                if held < LIMIT { SlotWrite::Hold { key } } else { SlotWrite::Wait { key, limit: LIMIT, priority: 0 } };
+            open.commit(batch([RunWrite { slot: Some(slot), ..insert(run(), 1) }])).await.unwrap();
+            held < LIMIT
+        }));
+    }
+    let mut holding = 0;
+    for start in starts {
+        holding += u32::from(start.await.unwrap());
+    }
+    assert_eq!(holding, 2 * LIMIT);
+    assert_eq!(first.slots_to_wake(10).await.unwrap(), []);
+
+    let mut released = 0;
+    for (_, id) in first.owned_runs(NODE, None, 100).await.unwrap() {
+        let slot = first.slot_of(ORG, id).await.unwrap().unwrap();
+        if slot.holding && slot.key == "a" && released < 2 {
+            released += 1;
+            let write = RunWrite { slot: Some(SlotWrite::Release), ..update(id, 1, 1) };
+            assert_eq!(first.commit(batch([write])).await.unwrap(), [Written]);
+        }
+    }
+    let woken = first.slots_to_wake(10).await.unwrap();
+    assert_eq!(woken.len(), 2);
+    assert!(woken.iter().all(|slot| slot.key == "a" && !slot.holding));
+    assert_eq!(first.slots_to_wake_of(ORG, "a", 1).await.unwrap(), woken[..1]);
+    assert_eq!(first.slots_to_wake_of(ORG, "b", 10).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_dropped_transaction_leaves_nothing_behind() {
+    let (store, _) = store().await;
+    let question = vec![Question::SlotsHeld { org: ORG, key: "k".to_owned() }];
+    for _ in 0..30 {
+        // More often than there are connections; each holds a lock that the next one needs.
+        let (open, _) = store.ask(question.clone()).await.unwrap();
+        drop(open);
+    }
+    let (open, _) = store.ask(question).await.unwrap();
+    assert_eq!(open.commit(Batch::default()).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn nodes_die_when_their_lease_ends() {
+    let (store, _) = store().await;
+    let ids = [run(), run()];
+    store.commit(batch(ids.map(|id| insert(id, 1)))).await.unwrap();
+    assert_eq!(store.dead_nodes(Timestamp(0)).await.unwrap(), [NODE]);
+    store.heartbeat(NODE, Timestamp(0), 10).await.unwrap();
+    assert_eq!(store.dead_nodes(Timestamp(9_999)).await.unwrap(), []);
+    assert_eq!(store.dead_nodes(Timestamp(10_000)).await.unwrap(), [NODE]);
+    store.heartbeat(NODE, Timestamp(10_000), 10).await.unwrap();
+    store.leave(NODE).await.unwrap();
+    assert_eq!(store.dead_nodes(Timestamp(0)).await.unwrap(), [NODE]);
+    assert_eq!(store.owned_runs(NODE, Some(ids[0]), 10).await.unwrap(), [(ORG, ids[1])]);
+}
+
+fn projection(run: RunId, expected_seq: u64, seq: u64, status: RunStatus) -> ProjectionWrite {
+    ProjectionWrite {
+        org: ORG,
+        run,
+        expected_seq,
+        snapshot: SnapshotRow {
+            org: ORG,
+            run,
+            workflow: "w".to_owned(),
+            workflow_version: "1.0.0".to_owned(),
+            status,
+            last_event_seq: seq,
+            request_id: None,
+            base_run: None,
+            parent_run: None,
+            priority: 0,
+            steps_total: 2,
+            steps_done: 1,
+            steps_failed: 0,
+            error: None,
+            created_at: Timestamp(1),
+            started_at: Some(Timestamp(1)),
+            completed_at: None,
+        },
+        steps: vec![StepRow {
+            step_id: "shots[3]".to_owned(),
+            skill: "noop".to_owned(),
+            status: StepStatus::Completed,
+            skip_reason: None,
+            logical_attempt: 1,
+            engine_attempt: 1,
+            input_hash: Some(Digest::of(b"in")),
+            output_seq: Some(seq),
+            error: None,
+            started_at: Some(Timestamp(1)),
+            ended_at: Some(Timestamp(2)),
+        }],
+        release: true,
+    }
+}
+
+#[tokio::test]
+async fn projections_move_by_compare_and_swap() {
+    let (store, _) = store().await;
+    let ids: Vec<RunId> = (0..5).map(|_| run()).collect();
+    store.commit(batch(ids.iter().map(|id| insert(*id, 2)))).await.unwrap();
+    assert_eq!(store.unprojected(10).await.unwrap().len(), 5);
+    let writes: Vec<_> = ids.iter().map(|id| projection(*id, 0, 1, RunStatus::Running)).collect();
+    assert_eq!(store.project(writes).await.unwrap(), [Written; 5]);
+    // The head is at 2: the run keeps its owner.
+    assert_eq!(store.owned_runs(NODE, None, 10).await.unwrap().len(), 5);
+    assert_eq!(store.unprojected(10).await.unwrap()[0].2, 1);
+    let writes = vec![
+        projection(ids[1], 1, 2, RunStatus::Paused),
+        projection(ids[0], 0, 2, RunStatus::Paused),
+        projection(ids[2], 9, 2, RunStatus::Paused),
+    ];
+    assert_eq!(store.project(writes).await.unwrap(), [Written, Conflict, Conflict]);
+    assert_eq!(store.owned_runs(NODE, None, 10).await.unwrap().len(), 4);
+    assert_eq!(store.steps(ORG, ids[1]).await.unwrap(), projection(ids[1], 1, 2, RunStatus::Paused).steps);
+
+    let page = |filter: RunFilter| {
+        let store = &store;
+        async move { store.list_runs(ORG, &filter).await.unwrap().into_iter().map(|row| row.run).collect::<Vec<_>>() }
+    };
+    let newest_first: Vec<RunId> = ids.iter().rev().copied().collect();
+    assert_eq!(page(RunFilter { limit: 10, ..RunFilter::default() }).await, newest_first);
+    let after = RunFilter { limit: 2, before: Some(ids[3]), ..RunFilter::default() };
+    assert_eq!(page(after).await, [ids[2], ids[1]]);
+    let paused = RunFilter { limit: 2, status: Some(RunStatus::Paused), ..RunFilter::default() };
+    assert_eq!(page(paused).await, [ids[1]]);
+    let both =
+        RunFilter { limit: 9, status: Some(RunStatus::Running), workflow: Some("w".to_owned()), before: Some(ids[4]) };
+    assert_eq!(page(both).await, [ids[3], ids[2], ids[0]]);
+
+    store.drop_projection(ORG, ids[1]).await.unwrap();
+    assert!(store.snapshot(ORG, ids[1]).await.unwrap().is_none());
+    assert_eq!(store.steps(ORG, ids[1]).await.unwrap(), []);
+    assert_eq!(store.count_runs().await.unwrap(), 5);
+    assert_eq!(store.open_runs(Some(ids[2]), 10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn gaps_in_a_log_are_found() {
+    let (store, url) = store().await;
+    let ids = [run(), run(), run()];
+    store.commit(batch(ids.map(|id| insert(id, 3)))).await.unwrap();
+    assert_eq!(store.log_gaps(10).await.unwrap(), []);
+    let client = client(&url).await;
+    client.execute("DELETE FROM run_events WHERE run_id = $1 AND run_seq = 2", &[&ids[1].0]).await.unwrap();
+    client.execute("DELETE FROM runs WHERE run_id = $1", &[&ids[2].0]).await.unwrap();
+    let found: HashSet<RunId> = store.log_gaps(10).await.unwrap().into_iter().map(|gap| gap.run).collect();
+    assert_eq!(found, HashSet::from([ids[1], ids[2]]));
+}
+
+/// The first id of a month, as milliseconds since 1970.
+fn id_at(ms: u64) -> RunId {
+    RunId(Uuid::from_u128(u128::from(ms) << 80 | 7 << 76 | 2 << 62 | 5))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_month_has_its_partition() {
+    const JANUARY_2031: u64 = 1_924_992_000_000;
+    const APRIL_2031: u64 = 1_932_768_000_000;
+    let (store, url) = store().await;
+    let client = client(&url).await;
+    let partition = async |run: RunId| {
+        let sql = "SELECT tableoid::regclass::text FROM run_events WHERE run_id = $1";
+        client.query_one(sql, &[&run.0]).await.unwrap().get::<_, String>(0)
+    };
+    let now = run();
+    store.commit(Arc::new(batch([insert(now, 1)]))).await.unwrap();
+    assert_ne!(partition(now).await, "run_events_default");
+
+    // April has a row before it has a partition; the row stays where it is and nothing fails.
+    let early = id_at(APRIL_2031 + 5);
+    store.commit(Arc::new(batch([insert(early, 1)]))).await.unwrap();
+    let at = |ms: u64| Timestamp(i64::try_from(ms * 1000).unwrap());
+    let other = PostgresStore::connect(&url).await.unwrap();
+    let (one, two) = tokio::join!(store.ensure_partitions(at(JANUARY_2031)), other.ensure_partitions(at(JANUARY_2031)));
+    assert_eq!(one.unwrap() + two.unwrap(), 12);
+    // Of April, only the two tables that have no rows yet; of May and June, all four.
+    assert_eq!(store.ensure_partitions(at(APRIL_2031)).await.unwrap(), 2 + 8);
+    assert_eq!(store.ensure_partitions(at(APRIL_2031)).await.unwrap(), 0);
+    let ids = [id_at(JANUARY_2031), id_at(JANUARY_2031 - 1), id_at(APRIL_2031 - 1), id_at(APRIL_2031 + 6)];
+    assert_eq!(store.commit(batch(ids.map(|id| insert(id, 1)))).await.unwrap(), [Written; 4]);
+    assert_eq!(partition(ids[0]).await, "run_events_2031_01");
+    assert_eq!(partition(ids[1]).await, "run_events_default");
+    assert_eq!(partition(ids[2]).await, "run_events_2031_03");
+    assert_eq!(partition(early).await, "run_events_default");
+    assert_eq!(store.commit(Arc::new(batch([update(early, 1, 1), update(ids[0], 1, 1)]))).await.unwrap(), [Written; 2]);
+}
+
+#[tokio::test]
+async fn a_recording_is_replayed_in_a_schema_of_its_own() {
+    let id = run();
+    let recorded = [
+        Recorded::Blob(
+            ORG,
+            BlobRow { hash: Digest::of(b"x"), media_type: "text/plain".to_owned(), content: b"x".to_vec() },
+        ),
+        Recorded::Commit(batch([insert(id, 2)])),
+        Recorded::Commit(batch([update(id, 2, 2)])),
+        Recorded::Project(vec![projection(id, 0, 4, RunStatus::Running)]),
+    ];
+    assert!(!replay(&server(), &recorded).await.unwrap().is_zero());
+    let sql = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'milepost_replay%'";
+    assert_eq!(client(&server()).await.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 0);
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_worth_another_try() {
+    let (store, url) = store().await;
+    let id = run();
+    store.commit(Arc::new(batch([insert(id, 1)]))).await.unwrap();
+    let question = vec![Question::SlotsHeld { org: ORG, key: "k".to_owned() }];
+    let (open, _) = store.ask(question).await.unwrap();
+    let client = client(&url).await;
+    let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+               WHERE application_name = current_setting('application_name') AND pid <> pg_backend_pid()";
+    assert!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) > 0);
+    let lost = open.commit(batch([update(id, 1, 1)])).await;
+    assert!(matches!(lost, Err(StoreError::Unavailable(_))), "{lost:?}");
+    let mut tries = 0;
+    let results = loop {
+        match store.commit(Arc::new(batch([update(id, 1, 1)]))).await {
+            Ok(results) => break results,
+            // Each connection that was lost is noticed once.
+            Err(StoreError::Unavailable(_)) if tries < 10 => tries += 1,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(results, [Written]);
+}
