@@ -571,6 +571,9 @@ mod tests {
     #[test]
     fn transitions_read_one_run_only() {
         let plan = plan(&schema(), TRANSITIONS);
-        assert!(plan.contains("SEARCH run_events USING PRIMARY KEY (org_id=? AND run_id=?)"), "{plan}");
+        assert!(
+            plan.contains("SEARCH run_events USING INDEX sqlite_autoindex_run_events_1 (org_id=? AND run_id=?)"),
+            "{plan}"
+        );
     }
 }

@@ -33,7 +33,9 @@ CREATE TABLE runs (
 CREATE UNIQUE INDEX runs_by_request ON runs (org_id, request_id) WHERE request_id IS NOT NULL;
 CREATE INDEX runs_by_owner ON runs (owner, run_id) WHERE owner IS NOT NULL;
 
--- The log. `data` comes last: what is read without it stays on the first page of a long row.
+-- The log. Rows lie in the order of their commits, not by run: a commit to many runs then fills a few pages instead of
+-- touching one of each run (measured: half the bytes written in batches of 64 and more).
+-- `data` comes last: what is read without it stays on the first page of a long row.
 CREATE TABLE run_events (
     org_id              INTEGER NOT NULL,
     run_id              BLOB NOT NULL,
@@ -50,7 +52,7 @@ CREATE TABLE run_events (
     persisted_at        INTEGER NOT NULL,
     data                TEXT NOT NULL,
     PRIMARY KEY (org_id, run_id, run_seq)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE UNIQUE INDEX run_events_by_key ON run_events (org_id, run_id, idempotency_key);
 
