@@ -291,13 +291,20 @@ async fn a_group_is_written_as_a_whole_or_not_at_all() {
     assert_eq!(store.commit(Arc::new(broken)).await.unwrap(), [Conflict, Written, Conflict]);
     assert!(store.head(ORG, child).await.unwrap().is_none());
     assert_eq!(seqs(&store, child).await, [] as [u64; 0]);
+    // What a broken group would have written is not even looked at.
+    let mut again = update(parent, 1, 1);
+    again.events[0].idempotency_key = event(parent, 1).idempotency_key;
+    let refused = [grouped(1, again.clone()), grouped(2, update(other, 2, 1)), grouped(1, update(child, 1, 1))];
+    assert_eq!(store.commit(batch(refused)).await.unwrap(), [Conflict, Written, Conflict]);
+    let refused = store.commit(batch([grouped(1, again), grouped(1, update(other, 3, 1))])).await;
+    assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
     let whole = batch([
         grouped(1, with_request(insert(child, 1), "r")),
         grouped(1, update(parent, 1, 1)),
         grouped(2, update(other, 1, 1)),
     ]);
     assert_eq!(store.commit(whole).await.unwrap(), [Written, Written, Conflict]);
-    assert_eq!(seqs(&store, other).await, [1, 2]);
+    assert_eq!(seqs(&store, other).await, [1, 2, 3]);
 }
 
 #[tokio::test]

@@ -23,8 +23,8 @@ use uuid::Uuid;
 
 use super::columns::{col, int4, int8};
 use super::transaction::Open;
-use crate::Result;
 use crate::rows::{Batch, HeadWrite, RunWrite, SlotWrite, TimerWrite, WriteResult};
+use crate::{Result, StoreError};
 
 pub(super) async fn commit(pool: &Pool, batch: &Batch) -> Result<Vec<WriteResult>> {
     if batch.writes.is_empty() {
@@ -49,15 +49,30 @@ pub(super) async fn commit_in(connection: &Object, batch: &Batch) -> Result<Vec<
     let mut dropped: BTreeSet<u32> = BTreeSet::new();
     loop {
         connection.batch_execute("SAVEPOINT batch").await?;
-        let results = write_waves(connection, &batch.writes, &dropped).await?;
+        let (results, refused) = match write_waves(connection, &batch.writes, &dropped, Part::All).await {
+            Ok(results) => (results, None),
+            // Perhaps it was refused for the sake of a group that conflicts anyway: the heads alone tell.
+            Err(StoreError::Refused(text)) => {
+                connection.batch_execute("ROLLBACK TO SAVEPOINT batch").await?;
+                (write_waves(connection, &batch.writes, &dropped, Part::Heads).await?, Some(text))
+            }
+            Err(error) => return Err(error),
+        };
         let broken = broken_groups(&batch.writes, &results, &dropped);
         if broken.is_empty() {
-            return Ok(results);
+            return refused.map_or(Ok(results), |text| Err(StoreError::Refused(text)));
         }
         // Part of these groups was written. Nothing of them may be, so all is undone and the rest written again.
         connection.batch_execute("ROLLBACK TO SAVEPOINT batch").await?;
         dropped.extend(broken);
     }
+}
+
+/// How much of the writes.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    All,
+    Heads,
 }
 
 /// Whether one statement does: no run twice, and no group that could be written in part.
@@ -68,7 +83,7 @@ fn is_plain(writes: &[RunWrite]) -> bool {
 }
 
 async fn write_plain(connection: &Object, writes: &[RunWrite]) -> Result<Vec<WriteResult>> {
-    let written = write(connection, writes.iter().collect()).await?;
+    let written = write(connection, writes.iter().collect(), Part::All).await?;
     Ok(writes.iter().map(|write| result(written.contains(&write.run.0))).collect())
 }
 
@@ -77,7 +92,12 @@ fn result(written: bool) -> WriteResult {
 }
 
 /// Several writes to one run go one after the other: the n-th write of each run is in the n-th wave.
-async fn write_waves(connection: &Object, writes: &[RunWrite], dropped: &BTreeSet<u32>) -> Result<Vec<WriteResult>> {
+async fn write_waves(
+    connection: &Object,
+    writes: &[RunWrite],
+    dropped: &BTreeSet<u32>,
+    part: Part,
+) -> Result<Vec<WriteResult>> {
     let mut waves: Vec<Vec<usize>> = Vec::new();
     let mut seen: HashMap<RunId, usize> = HashMap::with_capacity(writes.len());
     for (index, write) in writes.iter().enumerate().filter(|(_, write)| !dropped.contains(&write.group)) {
@@ -90,7 +110,7 @@ async fn write_waves(connection: &Object, writes: &[RunWrite], dropped: &BTreeSe
     }
     let mut results = vec![WriteResult::Conflict; writes.len()];
     for wave in waves {
-        let written = write(connection, wave.iter().map(|index| &writes[*index]).collect()).await?;
+        let written = write(connection, wave.iter().map(|index| &writes[*index]).collect(), part).await?;
         for index in wave {
             results[index] = result(written.contains(&writes[index].run.0));
         }
@@ -109,12 +129,12 @@ fn broken_groups(writes: &[RunWrite], results: &[WriteResult], dropped: &BTreeSe
 }
 
 /// One statement. No run may be in it twice. Answers the runs that were written.
-async fn write(connection: &Object, mut writes: Vec<&RunWrite>) -> Result<HashSet<Uuid>> {
+async fn write(connection: &Object, mut writes: Vec<&RunWrite>, part: Part) -> Result<HashSet<Uuid>> {
     let requests = Requests::of(&writes);
     writes.sort_unstable_by_key(|write| (write.run, write.org));
     let mut columns = Columns::default();
     for write in &writes {
-        columns.add(write);
+        columns.add(write, part);
     }
     let shape = columns.shape();
     let statement = connection.prepare_cached(&STATEMENTS[shape]).await?;
@@ -376,10 +396,13 @@ struct Checkpoints<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn add(&mut self, write: &'a RunWrite) {
+    fn add(&mut self, write: &'a RunWrite, part: Part) {
         match &write.head {
             HeadWrite::Update { .. } => self.updates.add(write),
             HeadWrite::Insert(_) => self.inserts.add(write),
+        }
+        if part == Part::Heads {
+            return;
         }
         self.events.add(write);
         self.add_timers(write);
