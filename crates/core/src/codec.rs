@@ -55,7 +55,9 @@ fn idempotency_key(event: &Event, run: RunId, step_id: Option<&str>, plan: &Dige
     let mut occasion = String::with_capacity(24);
     let attempt = event.logical_attempt;
     let written = match (&event.body, event.signal) {
-        (Body::StepStarted(_) | Body::StepRetryScheduled { .. }, _) if event.engine_attempt > 1 => write!(occasion, "{attempt}.{}", event.engine_attempt),
+        (Body::StepStarted(_) | Body::StepRetryScheduled { .. }, _) if event.engine_attempt > 1 => {
+            write!(occasion, "{attempt}.{}", event.engine_attempt)
+        }
         (Body::StepSkipped { .. }, _) if event.parent.is_some() => {
             write!(occasion, "{attempt}@{}", event.parent.unwrap_or(0))
         }
@@ -234,7 +236,9 @@ fn encode_data(body: &Body, plan: &Plan) -> Json {
 
 fn encode_started(started: &Started) -> Json {
     // The shape of nearly every start; the general way costs a microsecond more.
-    if let Started { worker: Some(worker), items: None, child: None, waits_for: None, due_at: None, input_hash } = started {
+    if let Started { worker: Some(worker), items: None, child: None, waits_for: None, due_at: None, input_hash } =
+        started
+    {
         return Json::trusted(match input_hash {
             None => format!("{{\"worker\":\"{worker}\"}}"),
             Some(hash) => format!("{{\"worker\":\"{worker}\",\"input_hash\":\"{hash}\"}}"),

@@ -145,7 +145,7 @@ impl Engine {
         let committer = tokio::spawn(committer.run(requests, stopped));
         reaper.run_once(config.clock.now()).await?;
         let timers = Timers { store: store.clone(), clock: config.clock.clone(), inbox: inbox.clone(), handle: timers };
-        let projector_task = Projector::new(store.clone(), plans.clone(), config.clock.clone(), projector_inbox);
+        let projector_task = Projector::new(store.clone(), config.clock.clone(), projector_inbox);
         let services = vec![tokio::spawn(reaper.run()), tokio::spawn(timers.run()), tokio::spawn(projector_task.run())];
         Ok(Engine {
             node,

@@ -2,7 +2,7 @@
 
 use milepost_core::document::Problem;
 use milepost_core::id::RunId;
-use milepost_core::run::{Rejection, RejectionKind};
+use milepost_core::run::Rejection;
 use milepost_store::StoreError;
 
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,11 @@ pub enum EngineError {
 
 fn unknown_skills(skills: &[(String, String)]) -> String {
     let list: Vec<String> = skills.iter().map(|(step, skill)| format!("`{skill}` (step `{step}`)")).collect();
-    format!("no worker and no built-in skill is there for {}; built-in are {}", list.join(", "), crate::skills::BUILT_IN.join(", "))
+    format!(
+        "no worker and no built-in skill is there for {}; built-in are {}",
+        list.join(", "),
+        crate::skills::BUILT_IN.join(", ")
+    )
 }
 
 impl EngineError {
@@ -51,10 +55,5 @@ impl EngineError {
             EngineError::Store(StoreError::Unusable(_)) => "store_unusable",
             EngineError::ShuttingDown => "shutting_down",
         }
-    }
-
-    /// Nobody is to blame: an outcome came for an attempt that is over.
-    pub(crate) fn is_stale(&self) -> bool {
-        matches!(self, EngineError::Rejected(rejection) if rejection.kind == RejectionKind::Stale)
     }
 }

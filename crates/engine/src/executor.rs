@@ -77,6 +77,12 @@ impl Executor {
     }
 }
 
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Executor").field(&self.shared.skills).finish()
+    }
+}
+
 impl Shared {
     fn forget(&self, key: &Key) -> Option<AbortHandle> {
         self.under_way.lock().expect("no holder of this lock panics").remove(key)

@@ -56,9 +56,8 @@ impl Plans {
             return Err(corrupt(hash, "its content does not have that hash").into());
         }
         let text = String::from_utf8(blob.content).map_err(|error| corrupt(hash, &error.to_string()))?;
-        let plan = document::load_stored(&text).map_err(|problems| {
-            corrupt(hash, &problems.first().map(ToString::to_string).unwrap_or_default())
-        })?;
+        let plan = document::load_stored(&text)
+            .map_err(|problems| corrupt(hash, &problems.first().map(ToString::to_string).unwrap_or_default()))?;
         Ok(self.keep(org, Arc::new(plan)))
     }
 

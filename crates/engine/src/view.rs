@@ -155,7 +155,12 @@ fn read_error(json: Option<&Json>) -> Option<ErrorInfo> {
 }
 
 /// Puts a run together from its rows. Outputs are read from the events that carry them.
-pub(crate) async fn run_view(store: &dyn Store, plan: &Plan, head: &HeadRow, projection: &Projection) -> Result<Option<RunView>> {
+pub(crate) async fn run_view(
+    store: &dyn Store,
+    plan: &Plan,
+    head: &HeadRow,
+    projection: &Projection,
+) -> Result<Option<RunView>> {
     let Some(snapshot) = projection.snapshot() else { return Ok(None) };
     let mut seqs: Vec<u64> = projection.steps().values().filter_map(|step| step.output_seq).collect();
     seqs.push(1);
@@ -200,7 +205,8 @@ fn output_of(row: &StepRow, carried: &HashMap<u64, Option<Json>>) -> Option<Json
 }
 
 fn join(outputs: impl Iterator<Item = Option<Json>>) -> Json {
-    let texts: Vec<String> = outputs.map(|output| output.map_or_else(|| "null".to_owned(), |json| json.as_str().to_owned())).collect();
+    let texts: Vec<String> =
+        outputs.map(|output| output.map_or_else(|| "null".to_owned(), |json| json.as_str().to_owned())).collect();
     Json::trusted(format!("[{}]", texts.join(",")))
 }
 
@@ -219,7 +225,13 @@ fn last_outputs(plan: &Plan, steps: &[StepView]) -> Json {
     Json::of(&serde_json::Value::Object(outputs))
 }
 
-fn step_view(plan: &Plan, step: StepRef, row: Option<&StepRow>, carried: &HashMap<u64, Option<Json>>, ended: bool) -> StepView {
+fn step_view(
+    plan: &Plan,
+    step: StepRef,
+    row: Option<&StepRow>,
+    carried: &HashMap<u64, Option<Json>>,
+    ended: bool,
+) -> StepView {
     let status = row.map_or(StepStatus::Pending, |row| row.status);
     // What had not ended when its run did, never will.
     let closed = ended && !status.is_terminal();

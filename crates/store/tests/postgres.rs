@@ -251,13 +251,18 @@ async fn a_conflict_takes_only_its_own_write() {
     let (store, _) = store().await;
     let ids = [run(), run(), run()];
     store.commit(batch(ids.map(|id| insert(id, 1)))).await.unwrap();
-    let results =
-        store.commit(Arc::new(batch([update(ids[2], 1, 2), update(ids[0], 5, 2), update(ids[1], 1, 2)]))).await.unwrap();
+    let results = store
+        .commit(Arc::new(batch([update(ids[2], 1, 2), update(ids[0], 5, 2), update(ids[1], 1, 2)])))
+        .await
+        .unwrap();
     assert_eq!(results, [Written, Conflict, Written]);
     assert_eq!(seqs(&store, ids[0]).await, [1]);
     assert_eq!(seqs(&store, ids[1]).await, [1, 2, 3]);
     // A run that does not exist, and one that does.
-    assert_eq!(store.commit(Arc::new(batch([update(run(), 1, 1), insert(ids[0], 1)]))).await.unwrap(), [Conflict, Conflict]);
+    assert_eq!(
+        store.commit(Arc::new(batch([update(run(), 1, 1), insert(ids[0], 1)]))).await.unwrap(),
+        [Conflict, Conflict]
+    );
 }
 
 #[tokio::test]

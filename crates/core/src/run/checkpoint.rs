@@ -99,7 +99,11 @@ impl RunState {
             failures: self.failures,
             first_failure: self.first_failure.as_ref().map(|f| (f.seq, key(f.step), f.error.clone())),
             stopping: self.stopping,
-            running: self.running.iter().map(|(step, running)| (key(*step), running.kind.to_head(), running.timer)).collect(),
+            running: self
+                .running
+                .iter()
+                .map(|(step, running)| (key(*step), running.kind.to_head(), running.timer))
+                .collect(),
             timers: self.timers.iter().map(|(seq, timer)| (*seq, timer.due_at.0, timer.purpose.to_head())).collect(),
             inbox: self.inbox.clone(),
             seen_signals: self.seen_signals.clone(),
@@ -115,16 +119,28 @@ impl RunState {
     ///
     /// # Errors
     /// The bytes are of another format or another plan.
-    pub fn from_checkpoint(run: RunId, plan: Arc<Plan>, format: i16, bytes: &[u8]) -> Result<RunState, UnreadableCheckpoint> {
+    pub fn from_checkpoint(
+        run: RunId,
+        plan: Arc<Plan>,
+        format: i16,
+        bytes: &[u8],
+    ) -> Result<RunState, UnreadableCheckpoint> {
         if format != CHECKPOINT_FORMAT {
-            return Err(UnreadableCheckpoint(format!("it has format {format}, this release reads {CHECKPOINT_FORMAT}")));
+            return Err(UnreadableCheckpoint(format!(
+                "it has format {format}, this release reads {CHECKPOINT_FORMAT}"
+            )));
         }
         let mut reader = Reader { bytes };
         let length = usize::try_from(reader.number()?).map_err(|_| cut())?;
-        let head: Head = serde_json::from_slice(reader.take(length)?).map_err(|error| UnreadableCheckpoint(error.to_string()))?;
+        let head: Head =
+            serde_json::from_slice(reader.take(length)?).map_err(|error| UnreadableCheckpoint(error.to_string()))?;
         let mut steps = reader.steps()?;
         if steps.len() != plan.steps.len() {
-            return Err(UnreadableCheckpoint(format!("it has {} steps, the plan has {}", steps.len(), plan.steps.len())));
+            return Err(UnreadableCheckpoint(format!(
+                "it has {} steps, the plan has {}",
+                steps.len(),
+                plan.steps.len()
+            )));
         }
         count_open(&mut steps, &plan);
         let mut items = BTreeMap::new();
@@ -152,7 +168,13 @@ fn count_open(steps: &mut [StepState], plan: &Plan) {
 }
 
 impl Head {
-    fn into_state(self, run: RunId, plan: Arc<Plan>, steps: Vec<StepState>, mut items: BTreeMap<StepIndex, Items>) -> RunState {
+    fn into_state(
+        self,
+        run: RunId,
+        plan: Arc<Plan>,
+        steps: Vec<StepState>,
+        mut items: BTreeMap<StepIndex, Items>,
+    ) -> RunState {
         let running: BTreeMap<StepRef, Running> = self
             .running
             .into_iter()
@@ -184,9 +206,15 @@ impl Head {
             priority: self.priority,
             created_at: Timestamp(self.created_at),
             slot_key: self.slot_key,
-            parent: self.parent.map(|(run, step, logical_attempt, depth)| ParentStep { run, step, logical_attempt, depth }),
+            parent: self.parent.map(|(run, step, logical_attempt, depth)| ParentStep {
+                run,
+                step,
+                logical_attempt,
+                depth,
+            }),
             unfinished: count(&steps, |step| !step.phase.status().is_terminal()),
-            active: u32::try_from(running.values().filter(|r| r.kind != RunningKind::Items).count()).unwrap_or(u32::MAX),
+            active: u32::try_from(running.values().filter(|r| r.kind != RunningKind::Items).count())
+                .unwrap_or(u32::MAX),
             plan,
             steps,
             items,

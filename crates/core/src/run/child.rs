@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::evaluate::NoValue;
-use super::state::{RunningKind};
+use super::state::RunningKind;
 use super::step::stale;
 use super::{ChildOutcome, ChildStart, Decider, Effect, Rejection};
 use crate::event::{Body, ErrorInfo, ParentStep, Started, StepRef};
@@ -14,7 +14,8 @@ use crate::status::SkipReason;
 impl Decider<'_> {
     pub(super) fn begin_child(&mut self, step: StepRef) -> Result<(), NoValue> {
         let input = self.state.input(step, self.context.limits)?;
-        let Some(reference) = input.value.get("ref").and_then(Value::as_str).filter(|reference| !reference.is_empty()) else {
+        let Some(reference) = input.value.get("ref").and_then(Value::as_str).filter(|reference| !reference.is_empty())
+        else {
             let message = "`workflow` needs `ref`, the name of the workflow to run";
             return Err(NoValue::Failed(ErrorInfo::fatal("bad_input", message)));
         };

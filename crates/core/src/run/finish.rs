@@ -51,7 +51,11 @@ impl Decider<'_> {
             Some(failure) => {
                 let quoted: String = failure.error.message.chars().take(QUOTED_CHARS).collect();
                 let name = failure.step.name(&self.state.plan);
-                ErrorInfo { code: failure.error.code.clone(), message: format!("step `{name}` failed: {quoted}"), retryable: false }
+                ErrorInfo {
+                    code: failure.error.code.clone(),
+                    message: format!("step `{name}` failed: {quoted}"),
+                    retryable: false,
+                }
             }
             None => ErrorInfo::fatal("step_failed", "a step failed"),
         };

@@ -47,8 +47,10 @@ impl Decider<'_> {
 
     /// The step that has waited longest for this signal; the one named, if one is.
     pub(super) fn waiting_step(&self, name: &str, step: Option<StepRef>) -> Option<StepRef> {
-        let waits = |running: &super::state::Running| matches!(&running.kind, RunningKind::Wait { signal } if signal == name);
-        let mut waiting = self.state.running.iter().filter(|(at, running)| waits(running) && step.is_none_or(|step| step == **at));
+        let waits =
+            |running: &super::state::Running| matches!(&running.kind, RunningKind::Wait { signal } if signal == name);
+        let mut waiting =
+            self.state.running.iter().filter(|(at, running)| waits(running) && step.is_none_or(|step| step == **at));
         waiting.next().map(|(at, _)| *at)
     }
 

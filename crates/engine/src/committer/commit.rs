@@ -68,7 +68,8 @@ impl Committer {
         match ask {
             Asking::Start { slot, kind, .. } => {
                 let super::RequestKind::Start { start, .. } = kind else { return Vec::new() };
-                let request = start.request_id.clone().map(|request_id| Question::RunOfRequest { org: start.org, request_id });
+                let request =
+                    start.request_id.clone().map(|request_id| Question::RunOfRequest { org: start.org, request_id });
                 let slot = slot.as_ref().map(|slot| Question::SlotsHeld { org: start.org, key: slot.key.clone() });
                 request.into_iter().chain(slot).collect()
             }
@@ -116,7 +117,9 @@ impl Committer {
                     self.begin(*start, held, kind, reply, with, &mut follow_ups);
                 }
                 Asking::Slot { org, run } => {
-                    let Some(key) = self.states.get(run).and_then(|entry| entry.state.slot_key.clone()) else { continue };
+                    let Some(key) = self.states.get(run).and_then(|entry| entry.state.slot_key.clone()) else {
+                        continue;
+                    };
                     let held = held_of(answers.next()) + taken.get(&(org, key.clone())).copied().unwrap_or(0);
                     let before = self.pending.get(run).map_or(0, |pending| pending.events.len());
                     let decided = self.decide_command(org, run, &Command::SlotsHeld { held }, None, &mut follow_ups);
@@ -204,7 +207,14 @@ impl Committer {
             decided.tell();
         }
         self.tell(org, id, &run.plan, &run.events);
-        self.projector.committed(Committed { org, run: id, plan: run.plan, after_seq: run.expected_seq, events: run.events, at_rest: run.at_rest });
+        self.projector.committed(Committed {
+            org,
+            run: id,
+            plan: run.plan,
+            after_seq: run.expected_seq,
+            events: run.events,
+            at_rest: run.at_rest,
+        });
     }
 
     fn tell(&self, _org: OrgId, run: RunId, plan: &Arc<milepost_core::plan::Plan>, events: &[Event]) {
@@ -339,7 +349,11 @@ async fn commit_one_by_one(store: &dyn Store, batch: &Batch) -> Result<Vec<Wrote
     Ok(results)
 }
 
-async fn commit_in(transaction: Box<dyn Transaction>, store: &dyn Store, batch: Arc<Batch>) -> Result<Vec<Wrote>, StoreError> {
+async fn commit_in(
+    transaction: Box<dyn Transaction>,
+    store: &dyn Store,
+    batch: Arc<Batch>,
+) -> Result<Vec<Wrote>, StoreError> {
     match transaction.commit(batch.clone()).await {
         Err(StoreError::Refused(_)) => commit_apart(store, batch).await,
         Ok(results) => Ok(results.into_iter().map(Wrote::from).collect()),
@@ -356,4 +370,3 @@ fn copy(error: &StoreError) -> StoreError {
         StoreError::Unusable(text) => StoreError::Unusable(text.clone()),
     }
 }
-

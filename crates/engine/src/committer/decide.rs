@@ -9,8 +9,8 @@ use milepost_core::id::{OrgId, RunId, SignalId};
 use milepost_core::json::Json;
 use milepost_core::plan::Plan;
 use milepost_core::run::{
-    CHECKPOINT_FORMAT, ChildOutcome, ChildStart, Command, Context, Decision, Effect, Rejection, RejectionKind, RunState,
-    Signal, StartRun, Starting, TimerChange,
+    CHECKPOINT_FORMAT, ChildOutcome, ChildStart, Command, Context, Decision, Effect, Rejection, RejectionKind,
+    RunState, Signal, StartRun, Starting, TimerChange,
 };
 use milepost_core::status::RunStatus;
 use milepost_store::rows::{CheckpointRow, NewHead, SlotWrite, StatusWrite, TimerWrite};
@@ -96,7 +96,12 @@ impl Committer {
             Ok(loaded) => {
                 for loaded in loaded {
                     let run = loaded.head.run;
-                    match self.plans.by_hash(loaded.head.org, loaded.head.plan_hash).await.and_then(|plan| restore(&loaded, &plan)) {
+                    match self
+                        .plans
+                        .by_hash(loaded.head.org, loaded.head.plan_hash)
+                        .await
+                        .and_then(|plan| restore(&loaded, &plan))
+                    {
                         Ok(state) => self.states.insert_loaded(state, &loaded.head, self.node),
                         Err(error) => {
                             tracing::error!(%run, %error, "a run cannot be loaded");
@@ -114,7 +119,12 @@ impl Committer {
         failed
     }
 
-    fn decide_request(&mut self, request: Request, failed: &HashMap<RunId, Arc<EngineError>>, follow_ups: &mut FollowUps) {
+    fn decide_request(
+        &mut self,
+        request: Request,
+        failed: &HashMap<RunId, Arc<EngineError>>,
+        follow_ups: &mut FollowUps,
+    ) {
         let Request { kind, reply, .. } = request;
         match kind {
             RequestKind::Start { start, plan } => self.decide_start(*start, plan, reply, None, follow_ups),
@@ -201,7 +211,14 @@ impl Committer {
     }
 
     /// Puts a decision into the batch.
-    fn record(&mut self, run: RunId, expected_seq: u64, decision: Decision, insert: Option<Box<NewHead>>, follow_ups: &mut FollowUps) {
+    fn record(
+        &mut self,
+        run: RunId,
+        expected_seq: u64,
+        decision: Decision,
+        insert: Option<Box<NewHead>>,
+        follow_ups: &mut FollowUps,
+    ) {
         let Some(entry) = self.states.get(run) else { return };
         let (org, plan, priority) = (entry.state.org, entry.state.plan.clone(), entry.state.priority);
         let (pending, new) = self.pending.place(org, run, &plan, expected_seq);
@@ -238,7 +255,12 @@ impl Committer {
                 Effect::Timer(TimerChange::Disarm { seq }) => pending.timers.push(TimerWrite::Disarm { seq }),
                 Effect::StartChild(child) => follow_ups.push_back(FollowUp::StartChild { org, child }),
                 Effect::StopChild { child, terminate } => {
-                    follow_ups.push_back(FollowUp::Command { org, run: child, command: stop_signal(run, child, terminate), with: run });
+                    follow_ups.push_back(FollowUp::Command {
+                        org,
+                        run: child,
+                        command: stop_signal(run, child, terminate),
+                        with: run,
+                    });
                 }
                 Effect::NotifyParent { parent, outcome } => {
                     let command = Command::ChildEnded { child: run, outcome };
@@ -305,7 +327,14 @@ impl Committer {
     }
 
     /// A start is checked; one that depends on a fact of the database waits for the batch's transaction.
-    fn decide_start(&mut self, start: StartRun, plan: Arc<Plan>, reply: Option<Reply>, with: Option<RunId>, follow_ups: &mut FollowUps) {
+    fn decide_start(
+        &mut self,
+        start: StartRun,
+        plan: Arc<Plan>,
+        reply: Option<Reply>,
+        with: Option<RunId>,
+        follow_ups: &mut FollowUps,
+    ) {
         let kind = RequestKind::Start { start: Box::new(start.clone()), plan: plan.clone() };
         let asks_request = start.request_id.is_some();
         let (now, entropy) = (self.clock.now(), self.next_entropy());
@@ -439,7 +468,8 @@ fn child_not_started(org: OrgId, child: RunId, parent: RunId, error: &EngineErro
 /// The id is derived, so that stopping a child twice is one signal.
 fn stop_signal(parent: RunId, child: RunId, terminate: bool) -> Command {
     let name = if terminate { "TERMINATE" } else { "CANCEL" };
-    let digest = milepost_core::hash::Digest::of_parts([parent.0.as_bytes().as_slice(), child.0.as_bytes(), name.as_bytes()]);
+    let digest =
+        milepost_core::hash::Digest::of_parts([parent.0.as_bytes().as_slice(), child.0.as_bytes(), name.as_bytes()]);
     let mut bytes = [0_u8; 16];
     bytes.copy_from_slice(&digest.0[..16]);
     Command::Signal(Signal {

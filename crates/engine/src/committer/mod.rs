@@ -58,10 +58,20 @@ pub(crate) struct Request {
 
 #[derive(Clone, Debug)]
 pub(crate) enum RequestKind {
-    Start { start: Box<StartRun>, plan: Arc<Plan> },
-    Command { org: OrgId, run: RunId, command: Command },
+    Start {
+        start: Box<StartRun>,
+        plan: Arc<Plan>,
+    },
+    Command {
+        org: OrgId,
+        run: RunId,
+        command: Command,
+    },
     /// See whether there is room under the run's concurrency key.
-    TrySlot { org: OrgId, run: RunId },
+    TrySlot {
+        org: OrgId,
+        run: RunId,
+    },
 }
 
 pub(crate) type Reply = oneshot::Sender<Result<Accepted, EngineError>>;

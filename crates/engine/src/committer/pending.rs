@@ -97,7 +97,8 @@ fn net_timers(changes: &[TimerWrite]) -> Vec<TimerWrite> {
     let seq_of = |change: &TimerWrite| match change {
         TimerWrite::Arm { seq, .. } | TimerWrite::Disarm { seq } => *seq,
     };
-    let (armed, disarmed): (Vec<_>, Vec<_>) = changes.iter().partition(|change| matches!(change, TimerWrite::Arm { .. }));
+    let (armed, disarmed): (Vec<_>, Vec<_>) =
+        changes.iter().partition(|change| matches!(change, TimerWrite::Arm { .. }));
     let (armed, disarmed): (HashSet<u64>, HashSet<u64>) =
         (armed.into_iter().map(seq_of).collect(), disarmed.into_iter().map(seq_of).collect());
     let both = |change: &TimerWrite| armed.contains(&seq_of(change)) && disarmed.contains(&seq_of(change));
@@ -107,8 +108,17 @@ fn net_timers(changes: &[TimerWrite]) -> Vec<TimerWrite> {
 /// A request that depends on a fact of the database.
 #[derive(Debug)]
 pub(super) enum Asking {
-    Start { start: Box<Starting>, slot: Option<SlotQuestion>, kind: RequestKind, reply: Option<Reply>, with: Option<RunId> },
-    Slot { org: OrgId, run: RunId },
+    Start {
+        start: Box<Starting>,
+        slot: Option<SlotQuestion>,
+        kind: RequestKind,
+        reply: Option<Reply>,
+        with: Option<RunId>,
+    },
+    Slot {
+        org: OrgId,
+        run: RunId,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -138,7 +148,13 @@ impl Pending {
     }
 
     /// The run's place in the batch, made if it has none. Answers whether it is new.
-    pub(super) fn place(&mut self, org: OrgId, run: RunId, plan: &Arc<Plan>, expected_seq: u64) -> (&mut RunPending, bool) {
+    pub(super) fn place(
+        &mut self,
+        org: OrgId,
+        run: RunId,
+        plan: &Arc<Plan>,
+        expected_seq: u64,
+    ) -> (&mut RunPending, bool) {
         let new = !self.at.contains_key(&run);
         if new {
             self.groups += 1;
@@ -169,7 +185,9 @@ impl Pending {
 
     /// From now on these two runs are written together or not at all.
     pub(super) fn join(&mut self, run: RunId, other: RunId) {
-        let (Some(a), Some(b)) = (self.get(run).map(|run| run.group), self.get(other).map(|run| run.group)) else { return };
+        let (Some(a), Some(b)) = (self.get(run).map(|run| run.group), self.get(other).map(|run| run.group)) else {
+            return;
+        };
         if a != b {
             for run in self.runs.iter_mut().filter(|run| run.group == b) {
                 run.group = a;

@@ -20,7 +20,6 @@ use milepost_store::{Result, Store};
 use tokio::sync::{Notify, mpsc};
 
 use crate::clock::Clock;
-use crate::plans::Plans;
 
 pub(crate) use reduce::Projection;
 
@@ -93,7 +92,6 @@ pub(crate) struct ProjectorInbox {
 
 pub(crate) struct Projector {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) plans: Arc<Plans>,
     pub(crate) clock: Arc<dyn Clock>,
     waiting: HashMap<RunId, Waiting>,
     inbox: ProjectorInbox,
@@ -111,8 +109,8 @@ struct Waiting {
 }
 
 impl Projector {
-    pub(crate) fn new(store: Arc<dyn Store>, plans: Arc<Plans>, clock: Arc<dyn Clock>, inbox: ProjectorInbox) -> Projector {
-        Projector { store, plans, clock, waiting: HashMap::new(), inbox }
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, inbox: ProjectorInbox) -> Projector {
+        Projector { store, clock, waiting: HashMap::new(), inbox }
     }
 
     pub(crate) async fn run(mut self) {

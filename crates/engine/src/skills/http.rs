@@ -85,7 +85,10 @@ async fn read_body(mut response: reqwest::Response) -> Result<Value, SkillError>
     while let Some(chunk) = response.chunk().await.map_err(|error| failed(&error))? {
         bytes.extend_from_slice(&chunk);
         if bytes.len() > BODY_BYTES {
-            return Err(SkillError::fatal("http_body_too_large", format!("the answer has more than {BODY_BYTES} bytes")));
+            return Err(SkillError::fatal(
+                "http_body_too_large",
+                format!("the answer has more than {BODY_BYTES} bytes"),
+            ));
         }
     }
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned())))
@@ -98,7 +101,11 @@ fn failed(error: &reqwest::Error) -> SkillError {
         message = format!("{message}: {inner}");
         cause = inner.source();
     }
-    if message.contains(PRIVATE) { SkillError::fatal("private_address", message) } else { SkillError::new("http_failed", message) }
+    if message.contains(PRIVATE) {
+        SkillError::fatal("private_address", message)
+    } else {
+        SkillError::new("http_failed", message)
+    }
 }
 
 const PRIVATE: &str = "is an address of this machine or of a private network; allow it with --allow-private-http";
@@ -163,7 +170,19 @@ mod tests {
 
     #[test]
     fn addresses_of_the_own_machine_and_of_private_networks_are_private() {
-        for text in ["127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.9.9", "169.254.169.254", "0.0.0.0", "100.64.0.1", "::1", "fd00::1", "fe80::1", "::ffff:10.0.0.1"] {
+        for text in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "192.168.0.1",
+            "172.16.9.9",
+            "169.254.169.254",
+            "0.0.0.0",
+            "100.64.0.1",
+            "::1",
+            "fd00::1",
+            "fe80::1",
+            "::ffff:10.0.0.1",
+        ] {
             assert!(is_private(text.parse().unwrap()), "{text}");
         }
         for text in ["93.184.216.34", "2606:4700::1111"] {

@@ -21,8 +21,8 @@ mod replay;
 mod runs;
 mod transaction;
 
-use std::sync::Arc;
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};

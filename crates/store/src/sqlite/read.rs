@@ -236,7 +236,8 @@ pub(super) fn timers_until(
     until: Timestamp,
     limit: u32,
 ) -> Result<Vec<TimerRow>> {
-    let from = after.unwrap_or(TimerRow { org: OrgId(0), run: RunId(Uuid::nil()), seq: 0, due_at: Timestamp(i64::MIN) });
+    let from =
+        after.unwrap_or(TimerRow { org: OrgId(0), run: RunId(Uuid::nil()), seq: 0, due_at: Timestamp(i64::MIN) });
     let seq = i64::try_from(from.seq).unwrap_or(i64::MAX);
     all(conn, DUE, params![until.0, from.due_at.0, from.org.0, id(&from.run), seq, limit], timer_row)
 }

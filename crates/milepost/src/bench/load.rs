@@ -1,0 +1,131 @@
+//! The load: documents, opaque skills, and callers that start runs and wait for them.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use milepost_core::plan::Plan;
+use milepost_engine::{Config, Engine, NewRun};
+use serde::{Deserialize, Serialize};
+
+pub(super) const SLEEPER: &str = "name: bench.sleeper\nsteps: {nap: {skill: sleep, input: {ms: 3600000}}}\n";
+
+#[derive(Serialize, Deserialize)]
+struct Number {
+    n: u64,
+}
+
+/// A skill that the engine cannot see into: an async function with a small JSON result.
+pub(super) fn skills(config: Config) -> Config {
+    config.skill("bench.step", |_, input: Number| async move {
+        tokio::task::yield_now().await;
+        Ok(Number { n: input.n + 1 })
+    })
+}
+
+/// A chain in which each step uses the output of the one before, or steps side by side.
+pub(super) fn document(fan: bool, steps: usize) -> String {
+    let mut text = String::from("name: bench\nsteps:\n");
+    for step in 0..steps {
+        let input = match step {
+            0 => "${{ payload.n }}".to_owned(),
+            _ if fan => "${{ payload.n }}".to_owned(),
+            _ => format!("${{{{ steps.s{:05}.output.n }}}}", step - 1),
+        };
+        let written = writeln!(text, "  s{step:05}: {{skill: bench.step, input: {{n: \"{input}\"}}}}");
+        debug_assert!(written.is_ok(), "writing to a String cannot fail");
+    }
+    text
+}
+
+/// What a load took.
+pub(super) struct Driven {
+    pub(super) wall_s: f64,
+    latencies_us: Vec<u64>,
+}
+
+impl Driven {
+    pub(super) fn percentile_ms(&self, percent: usize) -> f64 {
+        let at = (self.latencies_us.len() * percent / 100).min(self.latencies_us.len().saturating_sub(1));
+        self.latencies_us.get(at).map_or(0.0, |us| *us as f64 / 1000.0)
+    }
+}
+
+/// Starts `runs` runs, `concurrency` at a time, and waits for each.
+pub(super) async fn drive(
+    engine: &Engine,
+    plan: &Arc<Plan>,
+    runs: usize,
+    concurrency: usize,
+    print_acks: bool,
+) -> anyhow::Result<Driven> {
+    let next = AtomicUsize::new(0);
+    let began = Instant::now();
+    let callers = (0..concurrency.max(1)).map(|_| caller(engine, plan, &next, runs, print_acks));
+    let mut latencies_us: Vec<u64> = Vec::with_capacity(runs);
+    for caller in futures_join(callers).await {
+        latencies_us.extend(caller?);
+    }
+    let wall_s = began.elapsed().as_secs_f64();
+    latencies_us.sort_unstable();
+    Ok(Driven { wall_s, latencies_us })
+}
+
+async fn futures_join<T>(callers: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    futures::future::join_all(callers).await
+}
+
+async fn caller(
+    engine: &Engine,
+    plan: &Arc<Plan>,
+    next: &AtomicUsize,
+    runs: usize,
+    print_acks: bool,
+) -> anyhow::Result<Vec<u64>> {
+    let mut latencies = Vec::new();
+    while next.fetch_add(1, Ordering::Relaxed) < runs {
+        let began = Instant::now();
+        if print_acks {
+            let accepted = engine.start_plan(plan, new()).await?;
+            crate::print_line(&format!("ack {}", accepted.run));
+            engine.wait(accepted.run).await?;
+        } else {
+            let (run, status) = engine.run_plan(plan, new()).await?;
+            anyhow::ensure!(status == milepost_core::status::RunStatus::Completed, "run {run} is {status}");
+        }
+        latencies.push(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
+    }
+    Ok(latencies)
+}
+
+fn new() -> NewRun {
+    NewRun { payload: milepost_core::json::Json::trusted(r#"{"n":0}"#), ..NewRun::default() }
+}
+
+/// Starts runs without waiting for their end.
+pub(super) async fn start_all(
+    engine: &Engine,
+    plan: &Arc<Plan>,
+    runs: usize,
+    concurrency: usize,
+) -> anyhow::Result<()> {
+    let next = AtomicUsize::new(0);
+    let callers = (0..concurrency.max(1)).map(|_| async {
+        while next.fetch_add(1, Ordering::Relaxed) < runs {
+            engine.start_plan(plan, new()).await?;
+        }
+        anyhow::Ok(())
+    });
+    futures_join(callers).await.into_iter().collect()
+}
+
+/// Fills the database with finished one-step runs.
+pub(super) async fn prefill(engine: &Engine, runs: usize) -> anyhow::Result<()> {
+    if runs > 0 {
+        let plan = engine.deploy(&document(false, 1).replace("name: bench", "name: bench.prefill")).await?;
+        drive(engine, &plan, runs, 512, false).await?;
+        engine.flush_projections().await;
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! `milepost bench`: how fast the engine is, against the same rows through the driver alone, in the same run.
+
+mod load;
+mod measure;
+mod record;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use milepost_engine::{Config, Engine};
+use serde::Serialize;
+
+use crate::database::Database;
+use measure::{Usage, round};
+use record::Recorder;
+
+/// Measure the engine: a chain of steps, a fan of parallel steps, or one-step runs.
+///
+/// Prints one JSON line. `limit_steps_per_s` is what the same rows in the same batch sizes reach through the driver
+/// alone, right after, in the same process; `limit_ratio` is engine ÷ limit.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  milepost bench chain --runs 2000 --steps 10 --concurrency 64
+  milepost bench fan --runs 200 --steps 100 --concurrency 16
+  milepost bench start --runs 20000 --concurrency 64 --store postgres://localhost/bench
+  milepost bench limit --runs 2000 --steps 10 --concurrency 64")]
+pub(crate) struct Bench {
+    #[arg(value_enum)]
+    scenario: Scenario,
+    /// How many runs
+    #[arg(long, default_value_t = 2000)]
+    runs: usize,
+    /// Steps of each run (always 1 for `start`)
+    #[arg(long, default_value_t = 10)]
+    steps: usize,
+    /// Runs under way at once
+    #[arg(long, default_value_t = 64)]
+    concurrency: usize,
+    /// `sqlite` (a new file in a temporary folder), a file, or a postgres:// address
+    #[arg(long, default_value = "sqlite")]
+    store: String,
+    /// Who carries the steps out
+    #[arg(long, value_enum, default_value_t = Worker::Inline)]
+    worker: Worker,
+    /// Store this many finished runs first
+    #[arg(long, default_value_t = 0)]
+    prefill: usize,
+    /// Print peak memory as well
+    #[arg(long)]
+    report_memory: bool,
+    /// Do not measure the limit
+    #[arg(long)]
+    no_limit: bool,
+    /// Print a line `ack RUN_ID` for every run that is acknowledged, for crash tests
+    #[arg(long, hide = true)]
+    print_acks: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Scenario {
+    /// Steps one after the other, each using the output of the one before
+    Chain,
+    /// Steps side by side
+    Fan,
+    /// One step
+    Start,
+    /// The chain, and nothing but its limit
+    Limit,
+    /// Runs that sleep: what they cost while they do
+    Sleep,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Worker {
+    /// In this process
+    Inline,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    peer: &'static str,
+    store: &'static str,
+    scenario: String,
+    worker: &'static str,
+    runs: usize,
+    steps_per_run: usize,
+    concurrency: usize,
+    wall_s: f64,
+    runs_per_s: f64,
+    steps_per_s: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    cpu_s: f64,
+    steps_per_cpu_s: f64,
+    rss_mib: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_rss_mib: Option<f64>,
+    limit_steps_per_s: Option<f64>,
+    limit_ratio: Option<f64>,
+}
+
+impl Bench {
+    pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
+        let folder = tempfile::tempdir().context("no temporary folder")?;
+        let database = match self.store.as_str() {
+            "sqlite" => Database::Sqlite(folder.path().join("bench.db")),
+            other => Database::parse(other),
+        };
+        let recorder = Arc::new(Recorder::new(database.open().await?));
+        let config = load::skills(Config { inline_concurrency: 1024.max(self.concurrency * 2), ..Config::default() });
+        let engine = Engine::open_with(recorder.clone(), config).await?;
+        if self.scenario == Scenario::Sleep {
+            return self.sleep(engine).await;
+        }
+        let steps = if self.scenario == Scenario::Start { 1 } else { self.steps };
+        let document = load::document(self.scenario == Scenario::Fan, steps);
+        let plan = engine.deploy(&document).await?;
+        load::prefill(&engine, self.prefill).await?;
+        // A few runs to warm up: connections, plans, pages.
+        load::drive(&engine, &plan, 16.min(self.runs), 4, false).await?;
+        engine.flush_projections().await;
+        recorder.record(!self.no_limit);
+        let before = Usage::now(&database);
+        let driven = load::drive(&engine, &plan, self.runs, self.concurrency, self.print_acks).await?;
+        engine.flush_projections().await;
+        let used = Usage::now(&database).since(&before);
+        let recorded = recorder.take();
+        engine.shutdown().await;
+        let total_steps = (self.runs * steps) as f64;
+        let limit = match self.no_limit {
+            true => None,
+            false => Some(total_steps / recorder.replay(&database, folder.path(), &recorded).await?.as_secs_f64()),
+        };
+        let report = Report {
+            peer: "milepost",
+            store: recorder.kind(),
+            scenario: format!("{:?}", self.scenario).to_lowercase(),
+            worker: "inline",
+            runs: self.runs,
+            steps_per_run: steps,
+            concurrency: self.concurrency,
+            wall_s: round(driven.wall_s),
+            runs_per_s: round(self.runs as f64 / driven.wall_s),
+            steps_per_s: round(total_steps / driven.wall_s),
+            p50_ms: round(driven.percentile_ms(50)),
+            p99_ms: round(driven.percentile_ms(99)),
+            cpu_s: round(used.cpu_s),
+            steps_per_cpu_s: round(total_steps / used.cpu_s),
+            rss_mib: round(measure::rss_mib()),
+            peak_rss_mib: self.report_memory.then(|| round(measure::peak_rss_mib())),
+            limit_steps_per_s: limit.map(round),
+            limit_ratio: limit.map(|limit| round(total_steps / driven.wall_s / limit)),
+        };
+        crate::print_line(&serde_json::to_string(&report)?);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Starts runs that sleep for an hour, and looks at what they cost for a few seconds.
+    async fn sleep(&self, engine: Engine) -> anyhow::Result<ExitCode> {
+        let plan = engine.deploy(load::SLEEPER).await?;
+        load::start_all(&engine, &plan, self.runs, self.concurrency).await?;
+        engine.flush_projections().await;
+        let cpu = measure::cpu_s();
+        tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+        let share = (measure::cpu_s() - cpu) / 10.0 * 100.0;
+        let line = serde_json::json!({
+            "peer": "milepost", "scenario": "sleep", "runs": self.runs, "cpu_percent": round(share),
+            "rss_mib": round(measure::rss_mib()), "peak_rss_mib": round(measure::peak_rss_mib()),
+        });
+        crate::print_line(&line.to_string());
+        engine.shutdown().await;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,128 @@
+//! A store that keeps what is written through it, so that the same can be written again without an engine.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use milepost_core::hash::Digest;
+use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::record::EventRow;
+use milepost_core::time::Timestamp;
+use milepost_store::rows::{
+    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, Recorded, RunFilter, SlotRow,
+    SnapshotRow, StepRow, TimerRow, TransitionRow, WriteResult,
+};
+use milepost_store::{Result, Store, Transaction, postgres, sqlite};
+
+use crate::database::Database;
+
+#[derive(Debug)]
+pub(super) struct Recorder {
+    store: Arc<dyn Store>,
+    on: AtomicBool,
+    calls: Mutex<Vec<Recorded>>,
+}
+
+impl Recorder {
+    pub(super) fn new(store: Arc<dyn Store>) -> Recorder {
+        Recorder { store, on: AtomicBool::new(false), calls: Mutex::default() }
+    }
+
+    pub(super) fn kind(&self) -> &'static str {
+        self.store.name()
+    }
+
+    pub(super) fn record(&self, on: bool) {
+        self.on.store(on, Ordering::Relaxed);
+    }
+
+    pub(super) fn take(&self) -> Vec<Recorded> {
+        self.record(false);
+        std::mem::take(&mut self.calls.lock().expect("no holder of this lock panics"))
+    }
+
+    fn keep(&self, call: impl FnOnce() -> Recorded) {
+        if self.on.load(Ordering::Relaxed) {
+            self.calls.lock().expect("no holder of this lock panics").push(call());
+        }
+    }
+
+    /// Writes what was recorded into an empty database of the same kind. Answers how long that took.
+    pub(super) async fn replay(
+        &self,
+        database: &Database,
+        folder: &Path,
+        calls: &[Recorded],
+    ) -> anyhow::Result<Duration> {
+        Ok(match database {
+            Database::Sqlite(path) => {
+                // On the same disk as the database that was measured.
+                let beside = path.parent().unwrap_or(folder).join(format!("limit-{}.db", std::process::id()));
+                let took = tokio::task::block_in_place(|| sqlite::replay(&beside, calls))?;
+                for suffix in ["", "-wal", "-shm"] {
+                    let _ = std::fs::remove_file(format!("{}{suffix}", beside.display()));
+                }
+                took
+            }
+            Database::Postgres(url) => postgres::replay(url, calls).await?,
+        })
+    }
+}
+
+macro_rules! pass_on {
+    ($(async fn $name:ident(&self $(, $arg:ident: $type:ty)*) -> $result:ty;)+) => {
+        #[async_trait]
+        impl Store for Recorder {
+            fn name(&self) -> &'static str {
+                self.store.name()
+            }
+
+            async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
+                self.keep(|| Recorded::Commit(batch.clone()));
+                self.store.commit(batch).await
+            }
+
+            async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {
+                self.keep(|| Recorded::Project(writes.clone()));
+                self.store.project(writes).await
+            }
+
+            $(async fn $name(&self $(, $arg: $type)*) -> $result {
+                self.store.$name($($arg),*).await
+            })+
+        }
+    };
+}
+
+pass_on! {
+    async fn ask(&self, questions: Vec<Question>) -> Result<(Box<dyn Transaction>, Vec<Answer>)>;
+    async fn load_runs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<LoadedRun>>;
+    async fn head(&self, org: OrgId, run: RunId) -> Result<Option<HeadRow>>;
+    async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>>;
+    async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>>;
+    async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>>;
+    async fn timers_of(&self, org: OrgId, run: RunId) -> Result<Vec<TimerRow>>;
+    async fn slots_to_wake(&self, limit: u32) -> Result<Vec<SlotRow>>;
+    async fn slots_to_wake_of(&self, org: OrgId, key: &str, limit: u32) -> Result<Vec<SlotRow>>;
+    async fn slot_of(&self, org: OrgId, run: RunId) -> Result<Option<SlotRow>>;
+    async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()>;
+    async fn leave(&self, node: NodeId) -> Result<()>;
+    async fn dead_nodes(&self, now: Timestamp) -> Result<Vec<NodeId>>;
+    async fn owned_runs(&self, node: NodeId, after: Option<RunId>, limit: u32) -> Result<Vec<(OrgId, RunId)>>;
+    async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()>;
+    async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>>;
+    async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()>;
+    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<Digest>>;
+    async fn drop_projection(&self, org: OrgId, run: RunId) -> Result<()>;
+    async fn transitions(&self, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>>;
+    async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>>;
+    async fn steps(&self, org: OrgId, run: RunId) -> Result<Vec<StepRow>>;
+    async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>>;
+    async fn list_runs(&self, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>>;
+    async fn open_runs(&self, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>>;
+    async fn unprojected(&self, limit: u32) -> Result<Vec<(OrgId, RunId, u64)>>;
+    async fn log_gaps(&self, limit: u32) -> Result<Vec<LogGap>>;
+    async fn count_runs(&self) -> Result<u64>;
+}
