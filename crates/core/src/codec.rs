@@ -55,7 +55,9 @@ fn idempotency_key(event: &Event, run: RunId, step_id: Option<&str>, plan: &Dige
     let mut occasion = String::with_capacity(24);
     let attempt = event.logical_attempt;
     let written = match (&event.body, event.signal) {
-        (Body::StepStarted(_) | Body::StepRetryScheduled { .. }, _) if event.engine_attempt > 1 => write!(occasion, "{attempt}.{}", event.engine_attempt),
+        (Body::StepStarted(_) | Body::StepRetryScheduled { .. }, _) if event.engine_attempt > 1 => {
+            write!(occasion, "{attempt}.{}", event.engine_attempt)
+        }
         (Body::StepSkipped { .. }, _) if event.parent.is_some() => {
             write!(occasion, "{attempt}@{}", event.parent.unwrap_or(0))
         }
@@ -148,8 +150,13 @@ struct StartedData {
 
 #[derive(Deserialize)]
 struct CompletedData {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "some")]
     output: Option<Json>,
+}
+
+/// An output that is `null` is an output.
+fn some<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
 }
 
 #[derive(Serialize, Deserialize)]

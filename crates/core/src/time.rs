@@ -10,11 +10,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// The moment `ms` milliseconds later; stops at the end of time instead of wrapping.
+    /// The end of time: 9999-12-30, the last day that can be written as text in every time zone.
+    pub const MAX: Timestamp = Timestamp(253_402_207_200_000_000);
+
+    /// The moment `ms` milliseconds later; stops at the end of time, so that the result can always be written and read.
     #[must_use]
     pub fn plus_ms(self, ms: u64) -> Timestamp {
         let us = i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(1000);
-        Timestamp(self.0.saturating_add(us))
+        Timestamp(self.0.saturating_add(us)).min(Timestamp::MAX)
     }
 
     /// Whole milliseconds from `earlier` to this moment; zero where the clock went backwards.

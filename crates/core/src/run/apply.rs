@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::state::{
-    Fact, Failure, Phase, REMEMBERED_SIGNALS, RunState, Running, RunningKind, StepState, Timer, TimerChange, TimerPurpose,
+    Buffered, Fact, Failure, Phase, REMEMBERED_SIGNALS, RunState, Running, RunningKind, StepState, Timer, TimerChange, TimerPurpose,
 };
 use crate::event::{Body, Event, Started, StepRef};
 use crate::id::RunId;
@@ -55,14 +55,16 @@ impl RunState {
         }
         match (&event.body, event.step) {
             (Body::RunStarted, None) => self.run_started(),
-            (Body::RunApproved | Body::RunPaused | Body::RunResumed | Body::RunReopened, None)
-            | (Body::SignalRejected { .. }, None) => {}
+            (Body::RunApproved | Body::RunPaused | Body::RunResumed, None) => {}
+            (Body::RunReopened, None) => self.run_reopened(event),
             (Body::RunCompleted, None) => self.disarm_all(),
             (Body::RunFailed { .. }, None) => self.run_failed(),
             (Body::RunCancelled { .. } | Body::RunTerminated { .. }, None) => self.run_stopped(),
             (Body::RunContinued { count }, None) => self.run_continued(*count),
-            (Body::SignalAccepted { name, payload, .. }, None) => {
-                self.signal_accepted(event, name);
+            (Body::SignalRejected { .. }, None) => self.remember_signal(event),
+            (Body::SignalAccepted { name, step, payload }, None) => {
+                self.remember_signal(event);
+                self.signal_accepted(event, name, *step);
                 self.learn(event.seq, payload.clone());
             }
             (Body::StepStarted(started), Some(step)) => self.step_started(event, step, started)?,
@@ -95,7 +97,8 @@ impl RunState {
     fn run_started(&mut self) {
         self.disarm_all();
         for index in 0..self.steps.len() {
-            if self.steps[index].open == 0 {
+            // An operator may have skipped it before the start.
+            if self.steps[index].open == 0 && self.steps[index].phase == Phase::Pending {
                 self.make_ready(StepRef::whole(index as StepIndex));
             }
         }
@@ -110,11 +113,20 @@ impl RunState {
         }
     }
 
+    /// A failure from before the reopening, should the run end for it once more, is told from the first time by when it
+    /// was taken up again.
+    fn run_reopened(&mut self, event: &Event) {
+        if let Some(failure) = &mut self.first_failure {
+            failure.seq = event.seq;
+        }
+    }
+
     fn run_stopped(&mut self) {
         self.disarm_all();
         self.backoff.clear();
-        self.running.clear();
-        self.active = 0;
+        for step in self.running.keys().copied().collect::<Vec<_>>() {
+            self.remove_running(step);
+        }
         self.ready.clear();
         self.stopping = true;
     }
@@ -125,7 +137,7 @@ impl RunState {
         self.bytes_since_continue = 0;
     }
 
-    fn signal_accepted(&mut self, event: &Event, name: &str) {
+    fn remember_signal(&mut self, event: &Event) {
         if let Some(signal) = event.signal {
             if self.seen_signals.len() == REMEMBERED_SIGNALS {
                 self.seen_signals.pop_front();
@@ -136,10 +148,13 @@ impl RunState {
             self.signal_times.pop_front();
         }
         self.signal_times.push_back(event.at);
+    }
+
+    fn signal_accepted(&mut self, event: &Event, name: &str, step: Option<StepRef>) {
         match super::signal::Verb::of(name) {
             Some(super::signal::Verb::Cancel) => self.stopping = true,
             Some(_) => {}
-            None => self.inbox.entry(name.to_owned()).or_default().push_back(event.seq),
+            None => self.inbox.entry(name.to_owned()).or_default().push_back(Buffered { seq: event.seq, step }),
         }
     }
 
@@ -154,17 +169,14 @@ impl RunState {
         let kind = self.running_kind(step, started);
         if kind == RunningKind::Items {
             self.expand(step.step, started.items.unwrap_or(0));
-        } else {
-            self.active += 1;
-            if let Some(items) = step.item.and_then(|_| self.items.get_mut(&step.step)) {
-                items.running += 1;
-            }
+        } else if let Some(items) = step.item.and_then(|_| self.items.get_mut(&step.step)) {
+            items.running += 1;
         }
         let timer = started.due_at.map(|due_at| {
             self.arm(event.seq, due_at, TimerPurpose::End(step));
             event.seq
         });
-        self.running.insert(step, Running { kind, timer });
+        self.insert_running(step, Running { kind, timer, since: event.seq });
         Ok(())
     }
 
@@ -198,6 +210,7 @@ impl RunState {
             fresh.push(StepRef::item(step, item as u32));
         }
         items.unfinished = fresh.len() as u32;
+        self.acknowledged = self.acknowledged.min(self.failures);
         for step in fresh {
             self.make_ready(step);
         }
@@ -205,7 +218,7 @@ impl RunState {
 
     fn step_completed(&mut self, event: &Event, step: StepRef) -> Result<(), Illegal> {
         self.expect(event, step, StepStatus::Completed)?;
-        self.take_awaited_signal(step);
+        self.take_awaited_signal(event, step);
         self.end(event, step, Phase::Completed);
         self.step_mut(step).expect("it was just looked at").output_seq = event.seq;
         if step.item.is_none() {
@@ -214,11 +227,11 @@ impl RunState {
         Ok(())
     }
 
-    /// A `wait` step that ends well has taken the signal it waited for.
-    fn take_awaited_signal(&mut self, step: StepRef) {
+    /// A `wait` step that ends well has taken the signal that its event names as its cause.
+    fn take_awaited_signal(&mut self, event: &Event, step: StepRef) {
         let Some(RunningKind::Wait { signal }) = self.running.get(&step).map(|running| &running.kind) else { return };
         if let Some(line) = self.inbox.get_mut(signal) {
-            line.pop_front();
+            line.retain(|buffered| Some(buffered.seq) != event.parent);
             if line.is_empty() {
                 let signal = signal.clone();
                 self.inbox.remove(&signal);
@@ -260,19 +273,37 @@ impl RunState {
                 items.unfinished -= 1;
                 items.running -= u32::from(was_active);
             }
-            None => self.unfinished -= 1,
+            None => {
+                self.unfinished -= 1;
+                self.put_items_away(step.step);
+            }
+        }
+    }
+
+    /// Items that have not ended when their step has are out of line until it is tried again.
+    fn put_items_away(&mut self, step: StepIndex) {
+        self.scratch.items.remove(&step);
+        let Some(items) = self.items.get_mut(&step).filter(|items| items.unfinished > 0) else { return };
+        let mut waiting = Vec::new();
+        for (item, state) in items.steps.iter_mut().enumerate() {
+            if matches!(state.phase, Phase::Ready | Phase::Backoff) {
+                state.phase = Phase::Pending;
+                waiting.push(StepRef::item(step, item as u32));
+            }
+        }
+        for item in waiting {
+            self.ready.remove(&item);
+            self.end_backoff(item);
         }
     }
 
     /// Answers whether the step was among the active ones.
     fn stop_running(&mut self, step: StepRef) -> bool {
-        let Some(running) = self.running.remove(&step) else { return false };
+        let Some(running) = self.remove_running(step) else { return false };
         if let Some(seq) = running.timer {
             self.disarm(seq);
         }
-        let active = running.kind != RunningKind::Items;
-        self.active -= u32::from(active);
-        active
+        running.kind != RunningKind::Items
     }
 
     fn retry_scheduled(&mut self, event: &Event, step: StepRef, retry_at: Timestamp, operator: bool) -> Result<(), Illegal> {
@@ -292,6 +323,9 @@ impl RunState {
             }
         } else {
             self.reopen(step);
+            if operator {
+                self.acknowledged = self.failures;
+            }
         }
         if retry_at > event.at {
             self.step_mut(step).expect("it was just looked at").phase = Phase::Backoff;
@@ -312,7 +346,8 @@ impl RunState {
             }
             None => self.unfinished += 1,
         }
-        if self.first_failure.as_ref().is_some_and(|failure| failure.step.step == step.step) {
+        let covers = |failure: &Failure| failure.step == step || StepRef::whole(failure.step.step) == step;
+        if self.first_failure.as_ref().is_some_and(covers) {
             self.first_failure = None;
         }
     }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::state::{Failure, Items, Phase, RunState, Running, RunningKind, Scratch, StepState, Timer, TimerPurpose};
+use super::state::{Buffered, Failure, Items, Phase, RunState, Running, RunningKind, Scratch, StepState, Timer, TimerPurpose};
 use crate::event::{ErrorInfo, ParentStep, StepRef};
+use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId, SignalId};
 use crate::plan::{Plan, StepIndex};
 use crate::status::{RunStatus, SkipReason};
@@ -25,6 +26,7 @@ pub struct UnreadableCheckpoint(String);
 /// All but the steps, as JSON: small, and easy to look at.
 #[derive(Serialize, Deserialize)]
 struct Head {
+    plan: Digest,
     org: OrgId,
     status: RunStatus,
     last_seq: u64,
@@ -33,11 +35,12 @@ struct Head {
     slot_key: Option<String>,
     parent: Option<(RunId, String, u32, u32)>,
     failures: u32,
+    acknowledged: u32,
     first_failure: Option<(u64, StepKey, ErrorInfo)>,
     stopping: bool,
-    running: Vec<(StepKey, RunningHead, Option<u64>)>,
+    running: Vec<(StepKey, RunningHead, Option<u64>, u64)>,
     timers: Vec<(u64, i64, TimerHead)>,
-    inbox: BTreeMap<String, VecDeque<u64>>,
+    inbox: BTreeMap<String, Vec<(u64, Option<StepKey>)>>,
     seen_signals: VecDeque<SignalId>,
     signal_times: Vec<i64>,
     continues: u32,
@@ -88,7 +91,10 @@ impl RunState {
     }
 
     fn head(&self) -> Head {
+        let running = |(step, running): (&StepRef, &Running)| (key(*step), running.kind.to_head(), running.timer, running.since);
+        let buffered = |line: &VecDeque<Buffered>| line.iter().map(|signal| (signal.seq, signal.step.map(key))).collect();
         Head {
+            plan: self.plan.hash,
             org: self.org,
             status: self.status,
             last_seq: self.last_seq,
@@ -97,11 +103,12 @@ impl RunState {
             slot_key: self.slot_key.clone(),
             parent: self.parent.as_ref().map(|p| (p.run, p.step.clone(), p.logical_attempt, p.depth)),
             failures: self.failures,
+            acknowledged: self.acknowledged,
             first_failure: self.first_failure.as_ref().map(|f| (f.seq, key(f.step), f.error.clone())),
             stopping: self.stopping,
-            running: self.running.iter().map(|(step, running)| (key(*step), running.kind.to_head(), running.timer)).collect(),
+            running: self.running.iter().map(running).collect(),
             timers: self.timers.iter().map(|(seq, timer)| (*seq, timer.due_at.0, timer.purpose.to_head())).collect(),
-            inbox: self.inbox.clone(),
+            inbox: self.inbox.iter().map(|(name, line)| (name.clone(), buffered(line))).collect(),
             seen_signals: self.seen_signals.clone(),
             signal_times: self.signal_times.iter().map(|at| at.0).collect(),
             continues: self.continues,
@@ -122,6 +129,9 @@ impl RunState {
         let mut reader = Reader { bytes };
         let length = usize::try_from(reader.number()?).map_err(|_| cut())?;
         let head: Head = serde_json::from_slice(reader.take(length)?).map_err(|error| UnreadableCheckpoint(error.to_string()))?;
+        if head.plan != plan.hash {
+            return Err(UnreadableCheckpoint(format!("it is of the plan {}, this is {}", head.plan, plan.hash)));
+        }
         let mut steps = reader.steps()?;
         if steps.len() != plan.steps.len() {
             return Err(UnreadableCheckpoint(format!("it has {} steps, the plan has {}", steps.len(), plan.steps.len())));
@@ -131,7 +141,27 @@ impl RunState {
         for step in &head.foreach {
             items.insert(*step, Items { steps: reader.steps()?, ..Items::default() });
         }
-        Ok(head.into_state(run, plan, steps, items))
+        if !reader.bytes.is_empty() {
+            return Err(UnreadableCheckpoint("it goes on after its end".to_owned()));
+        }
+        let state = head.into_state(run, plan, steps, items);
+        state.check_references()?;
+        Ok(state)
+    }
+
+    /// Everything that is named exists, so that nothing has to be asked for twice later on.
+    fn check_references(&self) -> Result<(), UnreadableCheckpoint> {
+        let of_timers = self.timers.values().filter_map(|timer| match timer.purpose {
+            TimerPurpose::StartAt => None,
+            TimerPurpose::Retry(step) | TimerPurpose::End(step) => Some(step),
+        });
+        let of_items = self.items.keys().map(|step| StepRef::whole(*step));
+        let of_failure = self.first_failure.iter().map(|failure| failure.step);
+        let mut named = self.running.keys().copied().chain(of_timers).chain(of_items).chain(of_failure);
+        match named.find(|step| self.step(*step).is_none()) {
+            None => Ok(()),
+            Some(step) => Err(UnreadableCheckpoint(format!("it names step {} item {:?}, which does not exist", step.step, step.item))),
+        }
     }
 }
 
@@ -156,7 +186,7 @@ impl Head {
         let running: BTreeMap<StepRef, Running> = self
             .running
             .into_iter()
-            .map(|(step, kind, timer)| (unkey(step), Running { kind: kind.into_kind(), timer }))
+            .map(|(step, kind, timer, since)| (unkey(step), Running { kind: kind.into_kind(), timer, since }))
             .collect();
         let timers: BTreeMap<u64, Timer> = self
             .timers
@@ -176,7 +206,12 @@ impl Head {
             collect_ready(&mut ready, &list.steps, |item| StepRef::item(*step, item));
             count_items(list, *step, &running);
         }
-        RunState {
+        // Nothing is in line in a run that was stopped.
+        if matches!(self.status, RunStatus::Cancelled | RunStatus::Terminated) {
+            ready.clear();
+        }
+        let buffered = |(seq, step): (u64, Option<StepKey>)| Buffered { seq, step: step.map(unkey) };
+        let mut state = RunState {
             org: self.org,
             run,
             status: self.status,
@@ -186,25 +221,33 @@ impl Head {
             slot_key: self.slot_key,
             parent: self.parent.map(|(run, step, logical_attempt, depth)| ParentStep { run, step, logical_attempt, depth }),
             unfinished: count(&steps, |step| !step.phase.status().is_terminal()),
-            active: u32::try_from(running.values().filter(|r| r.kind != RunningKind::Items).count()).unwrap_or(u32::MAX),
+            active: 0,
+            tasks: 0,
+            waits: 0,
+            children: BTreeMap::new(),
             plan,
             steps,
             items,
             ready,
-            running,
+            running: BTreeMap::new(),
             timers,
             backoff,
             failures: self.failures,
+            acknowledged: self.acknowledged,
             first_failure: self.first_failure.map(|(seq, step, error)| Failure { seq, step: unkey(step), error }),
             stopping: self.stopping,
-            inbox: self.inbox,
+            inbox: self.inbox.into_iter().map(|(name, line)| (name, line.into_iter().map(buffered).collect())).collect(),
             seen_signals: self.seen_signals,
             signal_times: self.signal_times.into_iter().map(Timestamp).collect(),
             continues: self.continues,
             steps_since_continue: self.steps_since_continue,
             bytes_since_continue: self.bytes_since_continue,
             scratch: Scratch::default(),
+        };
+        for (step, running) in running {
+            state.insert_running(step, running);
         }
+        state
     }
 }
 

@@ -22,13 +22,15 @@ impl Decider<'_> {
         let Some(state) = self.state.step(step).copied() else { return };
         let (logical, engine) = (state.logical_attempt, state.engine_attempt);
         if self.state.stopping {
-            self.skip_running(step, SkipReason::Cancelled);
+            self.skip_attempt(step, SkipReason::Cancelled);
         } else if engine >= self.context.limits.engine_attempts {
             let message = format!("its worker was lost {engine} times; the step may be bringing the process down");
             self.step_has_failed(step, logical, engine, ErrorInfo::fatal("worker_lost", message));
         } else {
             let body = Body::StepRetryScheduled { retry_at: self.context.now, reset: Vec::new(), operator: false };
             self.emit_step(step, logical, engine + 1, body);
+            // Where a failure keeps it from being handed out again, its step may be over.
+            self.item_has_ended(step);
         }
     }
 }

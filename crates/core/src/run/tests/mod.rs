@@ -1,0 +1,5 @@
+//! What a run may do, by example and by property.
+
+mod basics;
+mod harness;
+mod invariants;
