@@ -346,21 +346,17 @@ impl Run {
         self
     }
 
-    pub(super) fn decoded(&self) -> Vec<Event> {
-        self.rows.iter().map(|row| codec::decode(row, &self.plan).unwrap()).collect()
-    }
-
-    /// The state that the log adds up to.
+    /// The state that the log adds up to. (Each event was seen to survive its row when it was written.)
     pub(super) fn replayed(&self) -> RunState {
-        let events = self.decoded();
-        RunState::begin(self.state.run, self.plan.clone(), &events[0]).unwrap().replay(&events[1..]).unwrap()
+        let state = RunState::begin(self.state.run, self.plan.clone(), &self.events[0]).unwrap();
+        state.replay(&self.events[1..]).unwrap()
     }
 
     /// The state after the newest checkpoint and what came later.
     pub(super) fn restored(&self) -> RunState {
         let Some((seq, bytes)) = self.checkpoints.last() else { return self.replayed() };
         let state = RunState::from_checkpoint(self.state.run, self.plan.clone(), CHECKPOINT_FORMAT, bytes).unwrap();
-        state.replay(&self.decoded()[usize::try_from(*seq).unwrap()..]).unwrap()
+        state.replay(&self.events[usize::try_from(*seq).unwrap()..]).unwrap()
     }
 
     /// The state is dropped from memory and read again; executors know nothing of it.
