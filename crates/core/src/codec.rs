@@ -241,7 +241,9 @@ fn encode_data(body: &Body, plan: &Plan) -> Json {
 
 fn encode_started(started: &Started) -> Json {
     // The shape of nearly every start; the general way costs a microsecond more.
-    if let Started { worker: Some(worker), items: None, child: None, waits_for: None, due_at: None, input_hash } = started {
+    if let Started { worker: Some(worker), items: None, child: None, waits_for: None, due_at: None, input_hash } =
+        started
+    {
         return Json::trusted(match input_hash {
             None => format!("{{\"worker\":\"{worker}\"}}"),
             Some(hash) => format!("{{\"worker\":\"{worker}\",\"input_hash\":\"{hash}\"}}"),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::state::{
-    Buffered, Fact, Failure, Phase, REMEMBERED_SIGNALS, RunState, Running, RunningKind, StepState, Timer, TimerChange, TimerPurpose,
+    Buffered, Fact, Failure, Phase, REMEMBERED_SIGNALS, RunState, Running, RunningKind, StepState, Timer, TimerChange,
+    TimerPurpose,
 };
 use crate::event::{Body, Event, Started, StepRef};
 use crate::id::RunId;
@@ -306,7 +307,13 @@ impl RunState {
         running.kind != RunningKind::Items
     }
 
-    fn retry_scheduled(&mut self, event: &Event, step: StepRef, retry_at: Timestamp, operator: bool) -> Result<(), Illegal> {
+    fn retry_scheduled(
+        &mut self,
+        event: &Event,
+        step: StepRef,
+        retry_at: Timestamp,
+        operator: bool,
+    ) -> Result<(), Illegal> {
         self.expect(event, step, StepStatus::Pending)?;
         let state = self.step_mut(step).expect("it was just looked at");
         let lost = state.phase == Phase::Running;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::state::{Buffered, Failure, Items, Phase, RunState, Running, RunningKind, Scratch, StepState, Timer, TimerPurpose};
+use super::state::{
+    Buffered, Failure, Items, Phase, RunState, Running, RunningKind, Scratch, StepState, Timer, TimerPurpose,
+};
 use crate::event::{ErrorInfo, ParentStep, StepRef};
 use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId, SignalId};
@@ -91,8 +93,10 @@ impl RunState {
     }
 
     fn head(&self) -> Head {
-        let running = |(step, running): (&StepRef, &Running)| (key(*step), running.kind.to_head(), running.timer, running.since);
-        let buffered = |line: &VecDeque<Buffered>| line.iter().map(|signal| (signal.seq, signal.step.map(key))).collect();
+        let running =
+            |(step, running): (&StepRef, &Running)| (key(*step), running.kind.to_head(), running.timer, running.since);
+        let buffered =
+            |line: &VecDeque<Buffered>| line.iter().map(|signal| (signal.seq, signal.step.map(key))).collect();
         Head {
             plan: self.plan.hash,
             org: self.org,
@@ -122,19 +126,31 @@ impl RunState {
     ///
     /// # Errors
     /// The bytes are of another format or another plan.
-    pub fn from_checkpoint(run: RunId, plan: Arc<Plan>, format: i16, bytes: &[u8]) -> Result<RunState, UnreadableCheckpoint> {
+    pub fn from_checkpoint(
+        run: RunId,
+        plan: Arc<Plan>,
+        format: i16,
+        bytes: &[u8],
+    ) -> Result<RunState, UnreadableCheckpoint> {
         if format != CHECKPOINT_FORMAT {
-            return Err(UnreadableCheckpoint(format!("it has format {format}, this release reads {CHECKPOINT_FORMAT}")));
+            return Err(UnreadableCheckpoint(format!(
+                "it has format {format}, this release reads {CHECKPOINT_FORMAT}"
+            )));
         }
         let mut reader = Reader { bytes };
         let length = usize::try_from(reader.number()?).map_err(|_| cut())?;
-        let head: Head = serde_json::from_slice(reader.take(length)?).map_err(|error| UnreadableCheckpoint(error.to_string()))?;
+        let head: Head =
+            serde_json::from_slice(reader.take(length)?).map_err(|error| UnreadableCheckpoint(error.to_string()))?;
         if head.plan != plan.hash {
             return Err(UnreadableCheckpoint(format!("it is of the plan {}, this is {}", head.plan, plan.hash)));
         }
         let mut steps = reader.steps()?;
         if steps.len() != plan.steps.len() {
-            return Err(UnreadableCheckpoint(format!("it has {} steps, the plan has {}", steps.len(), plan.steps.len())));
+            return Err(UnreadableCheckpoint(format!(
+                "it has {} steps, the plan has {}",
+                steps.len(),
+                plan.steps.len()
+            )));
         }
         count_open(&mut steps, &plan);
         let mut items = BTreeMap::new();
@@ -160,7 +176,10 @@ impl RunState {
         let mut named = self.running.keys().copied().chain(of_timers).chain(of_items).chain(of_failure);
         match named.find(|step| self.step(*step).is_none()) {
             None => Ok(()),
-            Some(step) => Err(UnreadableCheckpoint(format!("it names step {} item {:?}, which does not exist", step.step, step.item))),
+            Some(step) => Err(UnreadableCheckpoint(format!(
+                "it names step {} item {:?}, which does not exist",
+                step.step, step.item
+            ))),
         }
     }
 }
@@ -182,7 +201,13 @@ fn count_open(steps: &mut [StepState], plan: &Plan) {
 }
 
 impl Head {
-    fn into_state(self, run: RunId, plan: Arc<Plan>, steps: Vec<StepState>, mut items: BTreeMap<StepIndex, Items>) -> RunState {
+    fn into_state(
+        self,
+        run: RunId,
+        plan: Arc<Plan>,
+        steps: Vec<StepState>,
+        mut items: BTreeMap<StepIndex, Items>,
+    ) -> RunState {
         let running: BTreeMap<StepRef, Running> = self
             .running
             .into_iter()
@@ -219,7 +244,12 @@ impl Head {
             priority: self.priority,
             created_at: Timestamp(self.created_at),
             slot_key: self.slot_key,
-            parent: self.parent.map(|(run, step, logical_attempt, depth)| ParentStep { run, step, logical_attempt, depth }),
+            parent: self.parent.map(|(run, step, logical_attempt, depth)| ParentStep {
+                run,
+                step,
+                logical_attempt,
+                depth,
+            }),
             unfinished: count(&steps, |step| !step.phase.status().is_terminal()),
             active: 0,
             tasks: 0,
@@ -236,7 +266,11 @@ impl Head {
             acknowledged: self.acknowledged,
             first_failure: self.first_failure.map(|(seq, step, error)| Failure { seq, step: unkey(step), error }),
             stopping: self.stopping,
-            inbox: self.inbox.into_iter().map(|(name, line)| (name, line.into_iter().map(buffered).collect())).collect(),
+            inbox: self
+                .inbox
+                .into_iter()
+                .map(|(name, line)| (name, line.into_iter().map(buffered).collect()))
+                .collect(),
             seen_signals: self.seen_signals,
             signal_times: self.signal_times.into_iter().map(Timestamp).collect(),
             continues: self.continues,

@@ -13,7 +13,8 @@ use crate::status::SkipReason;
 impl Decider<'_> {
     pub(super) fn begin_child(&mut self, step: StepRef) -> Result<(), NoValue> {
         let input = self.state.input(step, self.context.limits)?;
-        let Some(reference) = input.value.get("ref").and_then(Value::as_str).filter(|reference| !reference.is_empty()) else {
+        let Some(reference) = input.value.get("ref").and_then(Value::as_str).filter(|reference| !reference.is_empty())
+        else {
             let message = "`workflow` needs `ref`, the name of the workflow to run";
             return Err(NoValue::Failed(ErrorInfo::fatal("bad_input", message)));
         };

@@ -52,8 +52,9 @@ impl RunState {
             Some(value) => value.clone(),
             None => self.render(template, step, limits)?,
         };
-        let text = canonical::to_string(&value)
-            .map_err(|error| NoValue::Failed(ErrorInfo::fatal("bad_input", format!("the input of this step: {error}"))))?;
+        let text = canonical::to_string(&value).map_err(|error| {
+            NoValue::Failed(ErrorInfo::fatal("bad_input", format!("the input of this step: {error}")))
+        })?;
         if text.len() > limits.input_bytes {
             return Err(NoValue::Failed(ErrorInfo::fatal(
                 "input_too_large",
@@ -111,7 +112,9 @@ impl RunState {
             self.scratch.items.insert(step.step, list);
         }
         let value = self.scratch.items.get(&step.step).and_then(|list| list.get(item as usize)).cloned();
-        value.map(Some).ok_or_else(|| NoValue::expression(format!("the list of this foreach has no item {item} any more")))
+        value
+            .map(Some)
+            .ok_or_else(|| NoValue::expression(format!("the list of this foreach has no item {item} any more")))
     }
 
     fn with_scope<T>(

@@ -63,7 +63,11 @@ impl Decider<'_> {
                 let name = failure.step.name(&self.state.plan);
                 // Whether a new run might do better is what the step said of itself.
                 let retryable = failure.error.retryable;
-                ErrorInfo { code: failure.error.code.clone(), message: format!("step `{name}` failed: {quoted}"), retryable }
+                ErrorInfo {
+                    code: failure.error.code.clone(),
+                    message: format!("step `{name}` failed: {quoted}"),
+                    retryable,
+                }
             }
             // The first failure was mended, another was not.
             None => {

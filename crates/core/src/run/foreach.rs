@@ -48,7 +48,11 @@ impl Decider<'_> {
 
     fn items_error(&self, step: StepRef, failed: u32, total: usize) -> ErrorInfo {
         let first = self.state.items.get(&step.step).and_then(|items| {
-            items.steps.iter().position(|item| item.phase == Phase::Failed).map(|item| StepRef::item(step.step, item as u32))
+            items
+                .steps
+                .iter()
+                .position(|item| item.phase == Phase::Failed)
+                .map(|item| StepRef::item(step.step, item as u32))
         });
         let name = first.map(|first| first.name(&self.state.plan)).unwrap_or_default();
         ErrorInfo::fatal("items_failed", format!("{failed} of {total} items failed, the first is `{name}`"))

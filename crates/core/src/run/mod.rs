@@ -50,16 +50,34 @@ pub use state::{RunState, TimerChange};
 #[derive(Clone, Debug)]
 pub enum Command {
     /// An executor has room for this ready step.
-    Dispatch { step: StepRef, worker: NodeId },
-    Complete { task: TaskRef, output: Json },
-    Fail { task: TaskRef, error: ErrorInfo },
-    FireTimer { seq: u64 },
+    Dispatch {
+        step: StepRef,
+        worker: NodeId,
+    },
+    Complete {
+        task: TaskRef,
+        output: Json,
+    },
+    Fail {
+        task: TaskRef,
+        error: ErrorInfo,
+    },
+    FireTimer {
+        seq: u64,
+    },
     Signal(Signal),
-    ChildEnded { child: RunId, outcome: ChildOutcome },
+    ChildEnded {
+        child: RunId,
+        outcome: ChildOutcome,
+    },
     /// So many runs hold a slot under this run's concurrency key.
-    SlotsHeld { held: u32 },
+    SlotsHeld {
+        held: u32,
+    },
     /// This node takes the run over from one that is gone; `None` when nobody had it.
-    Adopt { lost: Option<NodeId> },
+    Adopt {
+        lost: Option<NodeId>,
+    },
     /// The missing facts are there now.
     Continue,
 }
@@ -83,8 +101,12 @@ pub struct Signal {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ChildOutcome {
-    Completed { output: Json },
-    Failed { error: ErrorInfo },
+    Completed {
+        output: Json,
+    },
+    Failed {
+        error: ErrorInfo,
+    },
     /// Cancelled or terminated.
     Stopped,
 }
@@ -93,17 +115,32 @@ pub enum ChildOutcome {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Give this step to an executor that has room.
-    Ready { step: StepRef },
+    Ready {
+        step: StepRef,
+    },
     Execute(Box<Task>),
-    CancelTask { task: TaskRef },
+    CancelTask {
+        task: TaskRef,
+    },
     Timer(TimerChange),
     StartChild(Box<ChildStart>),
-    StopChild { child: RunId, terminate: bool },
-    NotifyParent { parent: RunId, outcome: ChildOutcome },
+    StopChild {
+        child: RunId,
+        terminate: bool,
+    },
+    NotifyParent {
+        parent: RunId,
+        outcome: ChildOutcome,
+    },
     HoldSlot,
-    WaitForSlot { limit: u32 },
+    WaitForSlot {
+        limit: u32,
+    },
     ReleaseSlot,
-    Checkpoint { seq: u64, state: Vec<u8> },
+    Checkpoint {
+        seq: u64,
+        state: Vec<u8>,
+    },
 }
 
 /// A step's attempt, ready to be carried out.
@@ -261,7 +298,14 @@ impl<'a> Decider<'a> {
         self.emit(Some(step), logical_attempt, engine_attempt, None, body);
     }
 
-    fn emit(&mut self, step: Option<StepRef>, logical_attempt: u32, engine_attempt: u32, parent: Option<u64>, body: Body) {
+    fn emit(
+        &mut self,
+        step: Option<StepRef>,
+        logical_attempt: u32,
+        engine_attempt: u32,
+        parent: Option<u64>,
+        body: Body,
+    ) {
         let event = Event {
             seq: self.state.last_seq + 1,
             at: self.context.now,

@@ -12,7 +12,11 @@ impl Decider<'_> {
         match self.state.step(whole)?.phase {
             Phase::Failed if self.state.stopping => Some("the run is being cancelled".to_owned()),
             Phase::Failed => None,
-            phase => Some(format!("only a failed step can be retried, `{}` is {}", whole.name(&self.state.plan), phase.status())),
+            phase => Some(format!(
+                "only a failed step can be retried, `{}` is {}",
+                whole.name(&self.state.plan),
+                phase.status()
+            )),
         }
     }
 
@@ -23,7 +27,8 @@ impl Decider<'_> {
             self.reopen_run();
         }
         let state = self.state.steps[step.step as usize];
-        let body = Body::StepRetryScheduled { retry_at: self.context.now, reset: self.to_reset(step.step), operator: true };
+        let body =
+            Body::StepRetryScheduled { retry_at: self.context.now, reset: self.to_reset(step.step), operator: true };
         self.emit_step(step, state.logical_attempt + 1, 1, body);
         // The failure that kept others back is gone.
         self.look_at_all();
@@ -41,9 +46,8 @@ impl Decider<'_> {
     fn to_reset(&self, step: StepIndex) -> Vec<StepIndex> {
         let plan = self.state.plan.clone();
         let mut open: std::collections::BTreeSet<StepIndex> = [step].into();
-        let skipped = |index: StepIndex| {
-            self.state.steps[index as usize].phase == Phase::Skipped(SkipReason::UpstreamFailed)
-        };
+        let skipped =
+            |index: StepIndex| self.state.steps[index as usize].phase == Phase::Skipped(SkipReason::UpstreamFailed);
         let live = |index: StepIndex| match self.state.steps[index as usize].phase {
             Phase::Failed => false,
             Phase::Skipped(reason) => reason.satisfies(),

@@ -9,7 +9,8 @@ use crate::status::SkipReason;
 impl Decider<'_> {
     /// An infrastructure retry: the engine attempt grows, the logical attempt does not.
     pub(super) fn adopt(&mut self, lost: Option<NodeId>) {
-        let held = |kind: &RunningKind| matches!(kind, RunningKind::Task { worker } if lost.is_some() && *worker == lost);
+        let held =
+            |kind: &RunningKind| matches!(kind, RunningKind::Task { worker } if lost.is_some() && *worker == lost);
         let orphans: Vec<StepRef> =
             self.state.running.iter().filter(|(_, running)| held(&running.kind)).map(|(step, _)| *step).collect();
         for step in orphans {

@@ -43,7 +43,8 @@ mod tests {
 
     #[test]
     fn backoff_doubles_up_to_its_maximum() {
-        let policy = RetryPolicy { max_attempts: 100, backoff_ms: 500, max_backoff_ms: 3000, non_retryable: Vec::new() };
+        let policy =
+            RetryPolicy { max_attempts: 100, backoff_ms: 500, max_backoff_ms: 3000, non_retryable: Vec::new() };
         let delays: Vec<u64> = (1..=5).map(|made| backoff(&policy, made)).collect();
         assert_eq!(delays, [500, 1000, 2000, 3000, 3000]);
         assert_eq!(backoff(&policy, u32::MAX), 3000);

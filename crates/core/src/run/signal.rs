@@ -91,18 +91,21 @@ impl Decider<'_> {
         }
         let step = match &signal.step {
             None => None,
-            Some(name) => match StepRef::parse(name, &self.state.plan).filter(|step| self.state.step(*step).is_some()) {
-                Some(step) => Some(step),
-                None => {
-                    let message = format!("the run has no step `{name}`");
-                    return Err(Rejection::new(RejectionKind::NotFound, "unknown_step", message));
+            Some(name) => {
+                match StepRef::parse(name, &self.state.plan).filter(|step| self.state.step(*step).is_some()) {
+                    Some(step) => Some(step),
+                    None => {
+                        let message = format!("the run has no step `{name}`");
+                        return Err(Rejection::new(RejectionKind::NotFound, "unknown_step", message));
+                    }
                 }
-            },
+            }
         };
         if step.is_none() && matches!(verb, Some(Verb::RetryStep | Verb::SkipStep)) {
             return invalid("missing_step", format!("{} needs `step_id`", signal.name));
         }
-        if self.state.status.is_terminal() && !(self.state.status == RunStatus::Failed && verb == Some(Verb::RetryStep)) {
+        if self.state.status.is_terminal() && !(self.state.status == RunStatus::Failed && verb == Some(Verb::RetryStep))
+        {
             let message = format!("the run is {} and takes no {} any more", self.state.status, signal.name);
             return Err(Rejection::new(RejectionKind::Conflict, "run_ended", message));
         }
@@ -132,9 +135,13 @@ impl Decider<'_> {
     fn refusal(&self, verb: Option<Verb>, name: &str, step: Option<StepRef>) -> Option<Rejection> {
         let status = self.state.status;
         let reason = match verb {
-            Some(Verb::Pause) if status != RunStatus::Running => format!("only a running run can be paused, it is {status}"),
+            Some(Verb::Pause) if status != RunStatus::Running => {
+                format!("only a running run can be paused, it is {status}")
+            }
             Some(Verb::Pause) if self.state.stopping => "the run is being cancelled".to_owned(),
-            Some(Verb::Resume) if status != RunStatus::Paused => format!("only a paused run can be resumed, it is {status}"),
+            Some(Verb::Resume) if status != RunStatus::Paused => {
+                format!("only a paused run can be resumed, it is {status}")
+            }
             Some(Verb::Approve | Verb::Reject) if !(status == RunStatus::Pending && self.state.plan.approval) => {
                 format!("the run does not wait for approval, it is {status}")
             }

@@ -65,7 +65,10 @@ impl Starting {
         if let Some(parent) = request.parent.as_ref().filter(|parent| parent.depth > limits.child_depth) {
             return Err(invalid(
                 "too_deep",
-                format!("{} runs stand above this one, the limit is {}; does a workflow start itself?", parent.depth, limits.child_depth),
+                format!(
+                    "{} runs stand above this one, the limit is {}; does a workflow start itself?",
+                    parent.depth, limits.child_depth
+                ),
             ));
         }
         let payload = canonical::parse_strict(request.payload.as_str(), limits.json_depth)
@@ -83,7 +86,9 @@ impl Starting {
     pub fn question(&self, now: Timestamp) -> Option<SlotQuestion> {
         let later = self.plan.approval || self.request.start_at.is_some_and(|at| at > now);
         match (&self.plan.concurrency, &self.slot_key) {
-            (Some(concurrency), Some(key)) if !later => Some(SlotQuestion { key: key.clone(), limit: concurrency.limit }),
+            (Some(concurrency), Some(key)) if !later => {
+                Some(SlotQuestion { key: key.clone(), limit: concurrency.limit })
+            }
             _ => None,
         }
     }
@@ -234,7 +239,10 @@ fn evaluate_key(
         Value::String(text) => text,
         Value::Number(_) | Value::Bool(_) => value.to_string(),
         other => {
-            return Err(invalid("bad_concurrency_key", format!("the concurrency key must be a text, this is {}", kind_of(&other))));
+            return Err(invalid(
+                "bad_concurrency_key",
+                format!("the concurrency key must be a text, this is {}", kind_of(&other)),
+            ));
         }
     };
     if key.chars().count() > context.limits.name_chars {

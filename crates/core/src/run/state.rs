@@ -217,8 +217,11 @@ pub(super) enum TimerPurpose {
 
 impl RunState {
     pub(super) fn new(run: RunId, plan: Arc<Plan>, queued: &Queued, at: Timestamp) -> RunState {
-        let steps: Vec<StepState> =
-            plan.steps.iter().map(|step| StepState::new(u32::try_from(step.depends_on.len()).unwrap_or(u32::MAX))).collect();
+        let steps: Vec<StepState> = plan
+            .steps
+            .iter()
+            .map(|step| StepState::new(u32::try_from(step.depends_on.len()).unwrap_or(u32::MAX)))
+            .collect();
         RunState {
             org: queued.org,
             run,
@@ -380,7 +383,10 @@ impl RunState {
     ///
     /// # Errors
     /// The events do not follow each other.
-    pub fn replay<'e>(mut self, events: impl IntoIterator<Item = &'e crate::event::Event>) -> Result<RunState, super::Illegal> {
+    pub fn replay<'e>(
+        mut self,
+        events: impl IntoIterator<Item = &'e crate::event::Event>,
+    ) -> Result<RunState, super::Illegal> {
         for event in events {
             self.apply(event)?;
         }

@@ -97,7 +97,8 @@ impl Decider<'_> {
                 && step.logical_attempt == task.logical_attempt
                 && step.engine_attempt == task.engine_attempt
         });
-        let is_task = self.state.running.get(&task.step).is_some_and(|running| matches!(running.kind, RunningKind::Task { .. }));
+        let is_task =
+            self.state.running.get(&task.step).is_some_and(|running| matches!(running.kind, RunningKind::Task { .. }));
         if fits && is_task { Ok(()) } else { Err(stale("another attempt has taken over, or the run has ended")) }
     }
 

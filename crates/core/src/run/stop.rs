@@ -23,8 +23,7 @@ impl Decider<'_> {
 
     pub(super) fn cancel_task(&mut self, step: StepRef) {
         if let Some(state) = self.state.step(step) {
-            let task =
-                TaskRef { step, logical_attempt: state.logical_attempt, engine_attempt: state.engine_attempt };
+            let task = TaskRef { step, logical_attempt: state.logical_attempt, engine_attempt: state.engine_attempt };
             self.effect(Effect::CancelTask { task });
         }
     }

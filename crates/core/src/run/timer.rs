@@ -21,7 +21,8 @@ impl Decider<'_> {
     }
 
     fn end_patience(&mut self, step: StepRef) {
-        let (Some(running), Some(state)) = (self.state.running.get(&step).cloned(), self.state.step(step).copied()) else {
+        let (Some(running), Some(state)) = (self.state.running.get(&step).cloned(), self.state.step(step).copied())
+        else {
             return;
         };
         let limit = self.state.plan.step(step.step).timeout_ms.unwrap_or(0);

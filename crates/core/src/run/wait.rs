@@ -28,7 +28,8 @@ impl Decider<'_> {
         let due_at = self.state.plan.step(step.step).timeout_ms.map(|ms| self.context.now.plus_ms(ms));
         let waits_for = Some(signal.to_owned());
         let line = self.state.inbox.get(signal);
-        let buffered = line.and_then(|line| line.iter().find(|buffered| buffered.is_for(step))).map(|buffered| buffered.seq);
+        let buffered =
+            line.and_then(|line| line.iter().find(|buffered| buffered.is_for(step))).map(|buffered| buffered.seq);
         // Whether its content is at hand must be known before the first event is emitted.
         let payload = match buffered {
             None => None,
@@ -67,7 +68,9 @@ impl Decider<'_> {
 
 /// `1e3` is a whole number, too.
 fn whole_number(value: &Value) -> Option<u64> {
-    value.as_u64().or_else(|| value.as_f64().filter(|ms| ms.fract() == 0.0 && (0.0..1e15).contains(ms)).map(|ms| ms as u64))
+    value
+        .as_u64()
+        .or_else(|| value.as_f64().filter(|ms| ms.fract() == 0.0 && (0.0..1e15).contains(ms)).map(|ms| ms as u64))
 }
 
 fn bad_input(message: &str) -> NoValue {

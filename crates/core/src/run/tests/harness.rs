@@ -16,8 +16,8 @@ use crate::limits::Limits;
 use crate::plan::Plan;
 use crate::record::EventRow;
 use crate::run::{
-    CHECKPOINT_FORMAT, ChildOutcome, ChildStart, Command, Context, Decision, Effect, Rejection, RejectionKind, RunState, Signal,
-    StartRun, Starting, TaskRef, TimerChange, decide,
+    CHECKPOINT_FORMAT, ChildOutcome, ChildStart, Command, Context, Decision, Effect, Rejection, RejectionKind,
+    RunState, Signal, StartRun, Starting, TaskRef, TimerChange, decide,
 };
 use crate::status::RunStatus;
 use crate::time::Timestamp;
@@ -211,7 +211,8 @@ impl Run {
     }
 
     fn forget_ended(&mut self, event: &Event) {
-        let ended = matches!(event.body.event_type(), "StepCompleted" | "StepFailed" | "StepSkipped" | "StepRetryScheduled");
+        let ended =
+            matches!(event.body.event_type(), "StepCompleted" | "StepFailed" | "StepSkipped" | "StepRetryScheduled");
         if let Some(step) = event.step.filter(|_| ended) {
             self.tasks.remove(&step);
             self.offered.remove(&step);
@@ -318,7 +319,8 @@ impl Run {
     }
 
     pub(super) fn fire_due_timers(&mut self) -> &mut Run {
-        let due: Vec<u64> = self.timers.iter().filter(|(_, due_at)| **due_at <= self.now).map(|(seq, _)| *seq).collect();
+        let due: Vec<u64> =
+            self.timers.iter().filter(|(_, due_at)| **due_at <= self.now).map(|(seq, _)| *seq).collect();
         for seq in due {
             // One may have disarmed another.
             if self.timers.contains_key(&seq) {

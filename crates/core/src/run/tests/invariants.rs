@@ -130,8 +130,13 @@ impl Watcher {
             && started.items.is_some()
         {
             let prefix = format!("{name}[");
-            for (item, status) in self.steps.range_mut(prefix.clone()..).take_while(|(item, _)| item.starts_with(&prefix)) {
-                assert!(matches!(*status, "failed" | "completed" | "skipped" | "pending"), "`{text}`: {item} is {status}");
+            for (item, status) in
+                self.steps.range_mut(prefix.clone()..).take_while(|(item, _)| item.starts_with(&prefix))
+            {
+                assert!(
+                    matches!(*status, "failed" | "completed" | "skipped" | "pending"),
+                    "`{text}`: {item} is {status}"
+                );
                 if *status == "failed" {
                     *status = "pending";
                 }
@@ -200,6 +205,11 @@ fn check_counts(state: &RunState) {
     let of_items: u32 = state.items.values().flat_map(|items| &items.steps).map(|item| failed(item.phase)).sum();
     assert_eq!(state.failures, of_steps + of_items, "failures");
     assert!(state.acknowledged <= state.failures, "acknowledged");
+    for (step, items) in &state.items {
+        let open = state.steps[*step as usize].phase == Phase::Running;
+        let in_line = |phase: Phase| matches!(phase, Phase::Ready | Phase::Backoff | Phase::Running);
+        assert!(open || !items.steps.iter().any(|item| in_line(item.phase)), "items in line whose step has ended");
+    }
     if state.status == RunStatus::Failed {
         assert_eq!(state.active, 0, "a failed run has steps under way");
     }
