@@ -167,7 +167,7 @@ impl RunState {
         state.phase = Phase::Running;
         state.logical_attempt = event.logical_attempt;
         state.engine_attempt = event.engine_attempt;
-        let kind = self.running_kind(step, started);
+        let kind = self.running_kind(event, step, started);
         if kind == RunningKind::Items {
             self.expand(step.step, started.items.unwrap_or(0));
         } else if let Some(items) = step.item.and_then(|_| self.items.get_mut(&step.step)) {
@@ -177,18 +177,20 @@ impl RunState {
             self.arm(event.seq, due_at, TimerPurpose::End(step));
             event.seq
         });
-        self.insert_running(step, Running { kind, timer, since: event.seq });
+        self.insert_running(step, Running { kind, timer });
         Ok(())
     }
 
-    fn running_kind(&self, step: StepRef, started: &Started) -> RunningKind {
+    fn running_kind(&self, event: &Event, step: StepRef, started: &Started) -> RunningKind {
         if started.items.is_some() {
             return RunningKind::Items;
         }
         match self.plan.step(step.step).action {
             Action::Task => RunningKind::Task { worker: started.worker },
             Action::Sleep => RunningKind::Sleep,
-            Action::Wait => RunningKind::Wait { signal: started.waits_for.clone().unwrap_or_default() },
+            Action::Wait => {
+                RunningKind::Wait { signal: started.waits_for.clone().unwrap_or_default(), since: event.seq }
+            }
             Action::Child => RunningKind::Child { run: started.child.unwrap_or(self.run) },
         }
     }
@@ -230,7 +232,9 @@ impl RunState {
 
     /// A `wait` step that ends well has taken the signal that its event names as its cause.
     fn take_awaited_signal(&mut self, event: &Event, step: StepRef) {
-        let Some(RunningKind::Wait { signal }) = self.running.get(&step).map(|running| &running.kind) else { return };
+        let Some(RunningKind::Wait { signal, .. }) = self.running.get(&step).map(|running| &running.kind) else {
+            return;
+        };
         if let Some(line) = self.inbox.get_mut(signal) {
             line.retain(|buffered| Some(buffered.seq) != event.parent);
             if line.is_empty() {

@@ -30,8 +30,6 @@ impl Decider<'_> {
         } else {
             let body = Body::StepRetryScheduled { retry_at: self.context.now, reset: Vec::new(), operator: false };
             self.emit_step(step, logical, engine + 1, body);
-            // Where a failure keeps it from being handed out again, its step may be over.
-            self.item_has_ended(step);
         }
     }
 }

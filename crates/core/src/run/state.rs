@@ -188,16 +188,22 @@ pub(super) struct Running {
     pub(super) kind: RunningKind,
     /// Ends a sleep, or the patience with a wait or a child.
     pub(super) timer: Option<u64>,
-    /// The event that says it began.
-    pub(super) since: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RunningKind {
-    Task { worker: Option<NodeId> },
+    Task {
+        worker: Option<NodeId>,
+    },
     Sleep,
-    Wait { signal: String },
-    Child { run: RunId },
+    /// `since` is the event that says it began.
+    Wait {
+        signal: String,
+        since: u64,
+    },
+    Child {
+        run: RunId,
+    },
     Items,
 }
 

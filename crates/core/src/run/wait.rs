@@ -52,9 +52,11 @@ impl Decider<'_> {
 
     /// The step that has waited longest for this signal; the one named, if one is.
     pub(super) fn waiting_step(&self, name: &str, signal: Buffered) -> Option<StepRef> {
-        let waits = |running: &Running| matches!(&running.kind, RunningKind::Wait { signal } if signal == name);
-        let waiting = self.state.running.iter().filter(|(at, running)| waits(running) && signal.is_for(**at));
-        waiting.min_by_key(|(_, running)| running.since).map(|(at, _)| *at)
+        let waits = |at: StepRef, running: &Running| match &running.kind {
+            RunningKind::Wait { signal: awaited, since } if awaited == name && signal.is_for(at) => Some((*since, at)),
+            _ => None,
+        };
+        self.state.running.iter().filter_map(|(at, running)| waits(*at, running)).min().map(|(_, at)| at)
     }
 
     /// The signal that a `wait` step waited for is there: its payload is the output, its event the cause.
