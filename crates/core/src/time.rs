@@ -62,3 +62,23 @@ impl<'de> Deserialize<'de> for Timestamp {
         text.parse().map_err(de::Error::custom)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_moment_that_is_reached_by_waiting_can_be_written_and_read() {
+        for ms in [0, 1, 1000, u64::from(u32::MAX), 253_402_207_200_000, u64::MAX] {
+            let moment = Timestamp(1_800_000_000_000_001).plus_ms(ms);
+            assert_eq!(moment.to_string().parse::<Timestamp>().unwrap(), moment);
+        }
+        assert_eq!(Timestamp(0).plus_ms(u64::MAX), Timestamp::MAX);
+    }
+
+    #[test]
+    fn a_clock_that_went_backwards_counts_nothing() {
+        assert_eq!(Timestamp(0).ms_since(Timestamp(5_000_000)), 0);
+        assert_eq!(Timestamp(5_000_999).ms_since(Timestamp(0)), 5000);
+    }
+}

@@ -6,11 +6,14 @@ use super::state::{
     Buffered, Fact, Failure, Phase, REMEMBERED_SIGNALS, RunState, Running, RunningKind, StepState, Timer, TimerChange,
     TimerPurpose,
 };
-use crate::event::{Body, Event, Started, StepRef};
+use crate::event::{Body, ErrorInfo, Event, Started, StepRef};
 use crate::id::RunId;
 use crate::plan::{Action, Plan, StepIndex};
 use crate::status::{SkipReason, StepStatus};
 use crate::time::Timestamp;
+
+/// The state keeps, and an error that ends a run quotes, at most this much of a step's.
+const QUOTED_CHARS: usize = 1000;
 
 /// The log says something that cannot follow what it said before.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +81,7 @@ impl RunState {
             (Body::StepFailed { error }, Some(step)) => {
                 self.step_failed(event, step)?;
                 if self.first_failure.is_none() {
-                    self.first_failure = Some(Failure { seq: event.seq, step, error: error.clone() });
+                    self.first_failure = Some(Failure { seq: event.seq, step, error: quoted(error) });
                 }
             }
             (Body::StepSkipped { reason }, Some(step)) => self.step_skipped(event, step, *reason)?,
@@ -433,6 +436,12 @@ impl RunState {
         self.scratch.blocked.clear();
         self.scratch.timer_changes.clear();
     }
+}
+
+/// As much of an error as the state keeps and the run's own error quotes.
+fn quoted(error: &ErrorInfo) -> ErrorInfo {
+    let message = error.message.chars().take(QUOTED_CHARS).collect();
+    ErrorInfo { code: error.code.clone(), message, retryable: error.retryable }
 }
 
 fn illegal(event: &Event, reason: impl Into<String>) -> Illegal {

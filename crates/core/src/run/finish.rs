@@ -9,8 +9,6 @@ use crate::status::RunStatus;
 
 /// A state that holds more than this many bytes of outputs and payloads forgets them.
 const FACT_BYTES: usize = 1024 * 1024;
-/// An error that ends a run quotes at most this much of its step's.
-const QUOTED_CHARS: usize = 1000;
 
 impl Decider<'_> {
     /// Ends the run if nothing is left to do.
@@ -59,7 +57,7 @@ impl Decider<'_> {
         let failure = self.state.first_failure.clone();
         let error = match &failure {
             Some(failure) => {
-                let quoted: String = failure.error.message.chars().take(QUOTED_CHARS).collect();
+                let quoted = &failure.error.message;
                 let name = failure.step.name(&self.state.plan);
                 // Whether a new run might do better is what the step said of itself.
                 let retryable = failure.error.retryable;

@@ -109,6 +109,7 @@ impl Decider<'_> {
 
     /// Records a failure, and what follows: a retry, or the end of all that depends on the step.
     pub(super) fn step_has_failed(&mut self, step: StepRef, logical: u32, engine: u32, error: ErrorInfo) {
+        let error = self.shortened(error);
         let retry = self.retry_delay(step, logical, &error);
         self.emit_step(step, logical, engine, Body::StepFailed { error });
         match retry {
@@ -116,6 +117,19 @@ impl Decider<'_> {
             None if step.item.is_some() => self.item_has_ended(step),
             None => self.skip_dependents(step.step, SkipReason::UpstreamFailed),
         }
+    }
+
+    /// An error is kept in the log, not a log in the error.
+    fn shortened(&self, mut error: ErrorInfo) -> ErrorInfo {
+        let limits = self.context.limits;
+        if let Some((end, _)) = error.code.char_indices().nth(limits.name_chars) {
+            error.code.truncate(end);
+        }
+        if error.message.len() > limits.error_bytes {
+            error.message.truncate(error.message.floor_char_boundary(limits.error_bytes));
+            error.message.push_str(" … (cut)");
+        }
+        error
     }
 
     /// Skips all that can no longer run because `step` did not end well.

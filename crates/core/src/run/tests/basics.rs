@@ -1,7 +1,7 @@
 //! Chains, diamonds, conditions, inputs, and the end of a run.
 
 use super::harness::{Run, code, json};
-use crate::event::Body;
+use crate::event::{Body, ErrorInfo};
 use crate::run::{ChildOutcome, Command};
 use crate::status::RunStatus::{Completed, Failed, Running};
 
@@ -117,6 +117,21 @@ fn the_error_of_a_run_names_the_step_and_quotes_it() {
     run.dispatch_all().fail("a", "bad_input", false);
     let Body::RunFailed { error } = &run.events.last().unwrap().body else { panic!("{}", run.log()) };
     assert_eq!((&*error.code, &*error.message), ("bad_input", "step `a` failed: it broke"));
+}
+
+#[test]
+fn an_error_keeps_its_head_in_the_log_and_less_of_it_in_the_state() {
+    let mut run = Run::start("steps: {a: {skill: x}}", "{}");
+    run.dispatch_all();
+    let error = ErrorInfo { code: "c".repeat(1000), message: "é".repeat(100_000), retryable: false };
+    run.command(Command::Fail { task: run.task("a"), error }).unwrap();
+    let [.., failed, ended] = &run.events[..] else { panic!("{}", run.log()) };
+    let (Body::StepFailed { error: kept }, Body::RunFailed { error: quoted }) = (&failed.body, &ended.body) else {
+        panic!("{}", run.log())
+    };
+    assert_eq!((kept.code.len(), kept.message.chars().count()), (255, 8192 + 8));
+    assert_eq!(quoted.message.chars().count(), "step `a` failed: ".len() + 1000);
+    assert!(run.state.to_checkpoint().len() < 4000);
 }
 
 #[test]
