@@ -53,6 +53,16 @@ fn a_step_is_not_handed_out_twice_and_not_if_it_needs_no_executor() {
 }
 
 #[test]
+fn a_wait_whose_retry_is_due_is_begun_by_its_timer_alone() {
+    let yaml =
+        "steps: {a: {skill: wait, input: {signal: go}, timeout_ms: 10, retry: {max_attempts: 2, backoff_ms: 10}}}";
+    let mut run = Run::start(yaml, "{}");
+    run.next_timer().advance_ms(10);
+    assert_eq!(code(run.dispatch("a")), "stale_attempt");
+    run.fire_due_timers().signal("go").is(Completed);
+}
+
+#[test]
 fn a_lost_task_is_handed_out_again_as_the_same_attempt() {
     let mut run = Run::start(ONE, "{}");
     run.dispatch_all();
