@@ -8,7 +8,7 @@ use milepost_core::json::Json;
 use milepost_core::limits::Limits;
 use milepost_core::plan::{Action, Plan, Runtime};
 use milepost_core::record::EventRow;
-use milepost_core::run::{Command, Signal, StartRun};
+use milepost_core::run::{Command, Signal, StartRun, Starting};
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_store::Store;
@@ -40,6 +40,9 @@ pub struct Config {
     pub skills: Skills,
     pub clock: Arc<dyn Clock>,
     pub log: Option<LogSink>,
+    /// Without it the engine only writes what it is asked to: it begins no steps, fires no timers and takes nothing over.
+    /// What it leaves ready is taken over by another node once this one has gone.
+    pub takes_steps: bool,
 }
 
 impl Default for Config {
@@ -52,6 +55,7 @@ impl Default for Config {
             skills: Skills::built_in(&BuiltInOptions { shell: false, private_addresses: false }),
             clock: Arc::new(SystemClock),
             log: None,
+            takes_steps: true,
         }
     }
 }
@@ -131,7 +135,7 @@ impl Engine {
             timers: timers.clone(),
             watchers: watchers.clone(),
             inbox: inbox.clone(),
-            inline_concurrency: config.inline_concurrency.max(1),
+            inline_concurrency: if config.takes_steps { config.inline_concurrency.max(1) } else { 0 },
             cached_bytes: config.cached_bytes,
         });
         let (stop, stopped) = oneshot::channel();
@@ -143,10 +147,15 @@ impl Engine {
             lease_ms: config.node_lease_ms,
         };
         let committer = tokio::spawn(committer.run(requests, stopped));
-        reaper.run_once(config.clock.now()).await?;
         let timers = Timers { store: store.clone(), clock: config.clock.clone(), inbox: inbox.clone(), handle: timers };
         let projector_task = Projector::new(store.clone(), config.clock.clone(), projector_inbox);
-        let services = vec![tokio::spawn(reaper.run()), tokio::spawn(timers.run()), tokio::spawn(projector_task.run())];
+        let mut services = vec![tokio::spawn(projector_task.run())];
+        if config.takes_steps {
+            reaper.run_once(config.clock.now()).await?;
+            services.extend([tokio::spawn(reaper.run()), tokio::spawn(timers.run())]);
+        } else {
+            store.heartbeat(node, config.clock.now(), config.node_lease_ms).await?;
+        }
         Ok(Engine {
             node,
             org: OrgId::DEFAULT,
@@ -196,6 +205,26 @@ impl Engine {
         self.plans.deploy(self.org, loaded, self.clock.now()).await
     }
 
+    /// Whether this engine can carry out the steps of a plan.
+    ///
+    /// # Errors
+    /// Nobody here knows some of its skills.
+    pub fn check_skills(&self, plan: &Plan) -> Result<(), EngineError> {
+        check_skills(plan, &self.executor)
+    }
+
+    /// Checks all of a start that can be checked before anything is stored.
+    ///
+    /// # Errors
+    /// What `start_plan` would answer, apart from what the database has to say.
+    pub fn check_start(&self, plan: &Arc<Plan>, new: &NewRun) -> Result<(), EngineError> {
+        self.check_skills(plan)?;
+        let context = milepost_core::run::Context::new(self.clock.now(), 0, &self.limits);
+        let start = self.start_run(new.clone(), context.draw_run_id());
+        Starting::check(start, plan.clone(), &context)?;
+        Ok(())
+    }
+
     /// Starts a run of a deployed workflow. Returns when the run is on disk.
     ///
     /// # Errors
@@ -242,7 +271,11 @@ impl Engine {
     }
 
     fn start_request(&self, plan: &Arc<Plan>, new: NewRun, run: RunId) -> RequestKind {
-        let start = StartRun {
+        RequestKind::Start { start: Box::new(self.start_run(new, run)), plan: plan.clone() }
+    }
+
+    fn start_run(&self, new: NewRun, run: RunId) -> StartRun {
+        StartRun {
             org: self.org,
             run,
             payload: new.payload,
@@ -250,8 +283,7 @@ impl Engine {
             priority: new.priority,
             start_at: new.start_at,
             parent: None,
-        };
-        RequestKind::Start { start: Box::new(start), plan: plan.clone() }
+        }
     }
 
     fn new_run_id(&self) -> RunId {

@@ -1,10 +1,11 @@
 //! Which database: a file (SQLite), or a `postgres://` address.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use milepost_store::postgres::PostgresStore;
-use milepost_store::sqlite::SqliteStore;
+use milepost_store::postgres::{self, PostgresStore};
+use milepost_store::sqlite::{self, SqliteStore};
 use milepost_store::{Result, Store};
 
 /// Where runs are kept when nothing else is said.
@@ -33,5 +34,62 @@ impl Database {
             Database::Sqlite(path) => Arc::new(SqliteStore::open(path)?),
             Database::Postgres(url) => Arc::new(PostgresStore::connect(url).await?),
         })
+    }
+
+    /// Opens one that is there, with the schema it must have; nothing is made.
+    pub(crate) async fn open_existing(&self) -> Result<Arc<dyn Store>> {
+        Ok(match self {
+            Database::Sqlite(path) => {
+                let options = sqlite::Options { migrate: false, read_only: false };
+                Arc::new(SqliteStore::open_with(path, options)?)
+            }
+            Database::Postgres(_) => self.open_to_read().await?,
+        })
+    }
+
+    /// Opens it beside whoever writes; nothing is changed.
+    pub(crate) async fn open_to_read(&self) -> Result<Arc<dyn Store>> {
+        Ok(match self {
+            Database::Sqlite(path) => {
+                let options = sqlite::Options { migrate: false, read_only: true };
+                Arc::new(SqliteStore::open_with(path, options)?)
+            }
+            Database::Postgres(url) => {
+                let options = postgres::Options { migrate: false, ..postgres::Options::default() };
+                Arc::new(PostgresStore::connect_with(url, options).await?)
+            }
+        })
+    }
+
+    /// Brings its schema up to date. Answers the schema's number.
+    pub(crate) async fn migrate(&self) -> Result<u32> {
+        match self {
+            Database::Sqlite(path) => SqliteStore::open(path)?.schema_version().await,
+            Database::Postgres(url) => PostgresStore::connect(url).await?.schema_version().await,
+        }
+    }
+
+    /// A file that nobody has made yet.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Database::Sqlite(path) if !path.exists())
+    }
+
+    /// The flag that names it, for a command that is shown to somebody; nothing for the default.
+    pub(crate) fn as_flag(&self) -> String {
+        match self {
+            Database::Sqlite(path) if path == Path::new(DEFAULT) => String::new(),
+            Database::Sqlite(path) => format!(" --db {}", path.display()),
+            // The address may hold a password; whoever has it knows where it came from.
+            Database::Postgres(_) => " --db \"$MILEPOST_DB\"".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Database::Sqlite(path) => path.display().fmt(f),
+            Database::Postgres(_) => f.write_str("the Postgres database"),
+        }
     }
 }

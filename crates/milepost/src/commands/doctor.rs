@@ -1,0 +1,39 @@
+//! `milepost doctor`: is anything in the database not as it should be?
+
+use std::process::ExitCode;
+
+use clap::Args;
+use console::style;
+use milepost_engine::diagnose;
+
+use crate::context::Context;
+use crate::output::{print_json, time};
+
+/// Look over the whole database: runs that nothing will wake, gaps in logs, lagging projections.
+///
+/// Reads only, and everything. Exit status 0 when nothing was found, 1 otherwise.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  milepost doctor
+  milepost doctor -o json
+  milepost doctor --db /var/lib/milepost/milepost.db")]
+pub(crate) struct Doctor {}
+
+impl Doctor {
+    pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
+        let store = context.database.open_to_read().await?;
+        let diagnosis = diagnose(&store, time::now()).await?;
+        let healthy = diagnosis.findings.is_empty();
+        if context.is_json() {
+            print_json(&diagnosis)?;
+        } else {
+            for finding in &diagnosis.findings {
+                let run = finding.run_id.map(|run| format!(" run {run}:")).unwrap_or_default();
+                crate::print_line(&format!("{}{run} {}", style(format!("{}:", finding.code)).red(), finding.message));
+            }
+            let found = if healthy { "nothing is wrong".to_owned() } else { format!("{} findings", diagnosis.findings.len()) };
+            crate::print_line(&format!("{} runs, {} open; {found}", diagnosis.runs, diagnosis.open_runs));
+        }
+        Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

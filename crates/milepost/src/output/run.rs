@@ -1,0 +1,139 @@
+//! A run in words: how it ended, and all that is known of it.
+
+use console::style;
+use milepost_core::json::Json;
+use milepost_core::status::{RunStatus, StepStatus};
+use milepost_engine::view::{RunSummary, RunView, StepView};
+use milepost_store::rows::TransitionRow;
+
+use super::{table, time};
+
+/// So many lines of an output are shown; a program asks for JSON anyway.
+const OUTPUT_LINES: usize = 40;
+/// Items of `foreach` steps are listed up to this many; beyond, only those that did not complete.
+const LISTED_ITEMS: usize = 20;
+
+/// How a run ended, and what it gave.
+pub(crate) fn print_outcome(view: &RunView) {
+    let run = &view.summary;
+    let took = run.started_at.zip(run.completed_at).map(|(from, to)| time::span(to.ms_since(from)));
+    let took = took.map(|took| format!(" in {took}")).unwrap_or_default();
+    crate::print_line(&format!("run {} {}{took} ({})", run.run_id, table::run_status(run.status), counts(run)));
+    if let Some(error) = &run.error {
+        crate::print_line(&format!("{} {}: {}", style("error:").red().bold(), error.code, error.message));
+    }
+    for step in view.steps.iter().filter(|step| step.status == StepStatus::Failed).take(LISTED_ITEMS) {
+        crate::print_line(&failure(step));
+    }
+    if let Some(output) = &view.output {
+        print_value("output", output, &run.run_id.to_string());
+    }
+}
+
+fn counts(run: &RunSummary) -> String {
+    let failed = if run.steps_failed > 0 { format!(", {} failed", run.steps_failed) } else { String::new() };
+    format!("{} of {} steps done{failed}", run.steps_done, run.steps_total)
+}
+
+fn failure(step: &StepView) -> String {
+    let error = step.error.as_ref().map(|error| format!("{}: {}", error.code, error.message)).unwrap_or_default();
+    let attempts = if step.logical_attempt > 1 { format!(" after {} attempts", step.logical_attempt) } else { String::new() };
+    format!("  step {} {}{attempts}: {error}", step.step_id, table::step_status(step.status))
+}
+
+fn print_value(name: &str, value: &Json, run: &str) {
+    let text = serde_json::to_string_pretty(&value.to_value()).unwrap_or_else(|_| value.as_str().to_owned());
+    let lines: Vec<&str> = text.lines().collect();
+    table::heading(&format!("{name}:"));
+    for line in lines.iter().take(OUTPUT_LINES) {
+        crate::print_line(&format!("  {line}"));
+    }
+    if lines.len() > OUTPUT_LINES {
+        let more = lines.len() - OUTPUT_LINES;
+        crate::print_line(&format!("  … {more} more lines; `milepost runs show {run} -o json` has all"));
+    }
+}
+
+/// Everything: the run, its steps, its changes of status.
+pub(crate) fn print_all(view: &RunView, transitions: &[TransitionRow]) {
+    let run = &view.summary;
+    print_head(run);
+    print_value("payload", &view.payload, &run.run_id.to_string());
+    print_steps(view);
+    table::heading("transitions:");
+    for change in transitions {
+        let from = change.from.map_or("", RunStatus::as_str);
+        let by = change.signal.map(|signal| format!("  by signal {signal}")).unwrap_or_default();
+        let arrow = if from.is_empty() { String::new() } else { format!("{from} → ") };
+        crate::print_line(&format!("  {} #{} {arrow}{}{by}", change.at, change.seq, table::run_status(change.to)));
+    }
+    if let Some(output) = &view.output {
+        print_value("output", output, &run.run_id.to_string());
+    }
+}
+
+fn print_head(run: &RunSummary) {
+    let line = |name: &str, value: &str| crate::print_line(&format!("{:<12}{value}", format!("{name}:")));
+    line("run", &run.run_id.to_string());
+    line("workflow", &format!("{} {}", run.workflow, run.workflow_version));
+    line("status", &format!("{} ({})", table::run_status(run.status), counts(run)));
+    let moments = [("created", Some(run.created_at)), ("started", run.started_at), ("ended", run.completed_at)];
+    for (name, at) in moments {
+        if let Some(at) = at {
+            line(name, &at.to_string());
+        }
+    }
+    if let Some((from, to)) = run.started_at.zip(run.completed_at) {
+        line("took", &time::span(to.ms_since(from)));
+    }
+    if let Some(parent) = run.parent_run_id {
+        line("parent", &parent.to_string());
+    }
+    if let Some(request) = &run.request_id {
+        line("request id", request);
+    }
+    if run.priority != 0 {
+        line("priority", &run.priority.to_string());
+    }
+    if let Some(error) = &run.error {
+        line("error", &format!("{}: {}", error.code, error.message));
+    }
+}
+
+fn print_steps(view: &RunView) {
+    table::heading("steps:");
+    let mut rows = table::new(&["STEP", "SKILL", "STATUS", "ATTEMPT", "TOOK", ""]);
+    let items = view.steps.iter().filter(|step| step.step_id.ends_with(']')).count();
+    let mut hidden = 0;
+    for step in &view.steps {
+        let ordinary = step.status == StepStatus::Completed && step.step_id.ends_with(']');
+        if ordinary && items > LISTED_ITEMS {
+            hidden += 1;
+            continue;
+        }
+        let took = step.duration_ms.map(time::span).unwrap_or_default();
+        let status = table::step_status(step.status).to_string();
+        rows.add_row([step.step_id.clone(), step.skill.clone(), status, attempt(step), took, remark(step)]);
+    }
+    table::print(&rows);
+    if hidden > 0 {
+        crate::print_line(&format!("{hidden} completed items are not listed; `-o json` has all"));
+    }
+}
+
+/// `2`, or `2.3` when a worker was lost on the way.
+fn attempt(step: &StepView) -> String {
+    match (step.logical_attempt, step.engine_attempt) {
+        (0, _) => String::new(),
+        (logical, 0 | 1) => logical.to_string(),
+        (logical, engine) => format!("{logical}.{engine}"),
+    }
+}
+
+fn remark(step: &StepView) -> String {
+    match (&step.error, step.skip_reason) {
+        (Some(error), _) => format!("{}: {}", error.code, error.message.replace('\n', " ⏎ ")),
+        (None, Some(reason)) => reason.as_str().to_owned(),
+        (None, None) => String::new(),
+    }
+}

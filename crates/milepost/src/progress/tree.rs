@@ -1,0 +1,201 @@
+//! The tree: one line per step, indented by how deep it stands, drawn over itself.
+
+use std::sync::Arc;
+
+use console::{Style, Term, style, truncate_str};
+use milepost_core::plan::Plan;
+use milepost_core::status::StepStatus;
+use milepost_core::time::Timestamp;
+
+use super::model::{Items, Model, Step};
+use crate::output::{table, time};
+
+const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+/// Deeper steps stand no further to the right.
+const MAX_INDENT: usize = 8;
+/// Step ids up to this width stand in one column.
+const MAX_ID: usize = 32;
+
+#[derive(Debug)]
+pub(crate) struct Tree {
+    term: Term,
+    /// By step: how many steps stand before it on its longest way.
+    depth: Vec<usize>,
+    id_width: usize,
+    drawn: usize,
+    frame: usize,
+}
+
+impl Tree {
+    pub(super) fn new(plan: &Arc<Plan>) -> Tree {
+        let depth = depths(plan);
+        let width = |(step, depth): (&milepost_core::plan::PlanStep, &usize)| {
+            step.id.chars().count().min(MAX_ID) + 2 * depth.min(&MAX_INDENT)
+        };
+        let id_width = plan.steps.iter().zip(&depth).map(width).max().unwrap_or(0);
+        Tree { term: Term::buffered_stderr(), depth, id_width, drawn: 0, frame: 0 }
+    }
+
+    /// A line that stays, above the tree.
+    pub(super) fn say(&mut self, model: &Model, text: &str) {
+        self.clear();
+        let _ = self.term.write_line(text);
+        self.draw(model);
+    }
+
+    /// Draws the tree over the last one. A terminal that is gone is not worth an error.
+    pub(super) fn draw(&mut self, model: &Model) {
+        self.clear();
+        self.frame += 1;
+        let (rows, columns) = self.term.size();
+        let lines = self.lines(model, usize::from(rows).saturating_sub(2).max(3), time::now());
+        for line in &lines {
+            let _ = self.term.write_line(&truncate_str(line, usize::from(columns).max(20) - 1, "…"));
+        }
+        self.drawn = lines.len();
+        let _ = self.term.flush();
+    }
+
+    fn clear(&mut self) {
+        let _ = self.term.clear_last_lines(self.drawn);
+        self.drawn = 0;
+    }
+
+    fn lines(&self, model: &Model, room: usize, now: Timestamp) -> Vec<String> {
+        let shown = shown(model, room - 1);
+        let mut lines: Vec<String> = shown.iter().map(|index| self.line(model, *index, now)).collect();
+        let counts = format!(
+            "{} of {} steps completed, {} running, {} failed, {} skipped",
+            model.count(StepStatus::Completed),
+            model.steps.len(),
+            model.count(StepStatus::Running),
+            model.count(StepStatus::Failed),
+            model.count(StepStatus::Skipped),
+        );
+        lines.push(format!("{} {} {}", style("run").bold(), table::run_status(model.status), style(counts).dim()));
+        lines
+    }
+
+    fn line(&self, model: &Model, index: usize, now: Timestamp) -> String {
+        let step = &model.steps[index];
+        let indent = 2 * self.depth[index].min(MAX_INDENT);
+        let id = truncate_str(&model.plan.steps[index].id, MAX_ID, "…").into_owned();
+        let width = (self.id_width - indent).max(1);
+        format!("{:indent$}{} {id:<width$}  {}", "", self.glyph(step), detail(step, now))
+    }
+
+    fn glyph(&self, step: &Step) -> String {
+        let (look, sign) = match (step.status, step.retry_at) {
+            (StepStatus::Running, _) if step.waits_for.is_some() => (Style::new().yellow(), "◷"),
+            (StepStatus::Running, _) => (Style::new().cyan(), SPINNER[self.frame % SPINNER.len()]),
+            (StepStatus::Completed, _) => (Style::new().green(), "✓"),
+            (StepStatus::Failed, _) => (Style::new().red(), "✗"),
+            (StepStatus::Skipped, _) => (Style::new().yellow(), "–"),
+            (StepStatus::Pending, Some(_)) => (Style::new().yellow(), "↻"),
+            (StepStatus::Pending, None) => (Style::new().dim(), "○"),
+        };
+        look.for_stderr().apply_to(sign).to_string()
+    }
+}
+
+fn detail(step: &Step, now: Timestamp) -> String {
+    let mut parts = Vec::new();
+    parts.extend(step.items.as_ref().map(counter));
+    if step.attempt > 1 {
+        parts.push(format!("attempt {}", step.attempt));
+    }
+    match (step.status, step.retry_at) {
+        (StepStatus::Pending, Some(at)) => parts.push(format!("again in {}", time::span(at.ms_since(now)))),
+        _ => parts.extend(step.elapsed_ms(now).map(time::span)),
+    }
+    parts.extend(step.waits_for.as_ref().map(|signal| format!("waits for the signal {signal}")));
+    parts.extend(step.skip_reason.filter(|_| step.status == StepStatus::Skipped).map(|reason| reason.to_string()));
+    parts.extend(step.error.as_ref().map(|error| error.replace('\n', " ")));
+    style(parts.join("  ")).dim().for_stderr().to_string()
+}
+
+/// `37/1000`, with those that failed.
+pub(super) fn counter(items: &Items) -> String {
+    let failed = if items.failed.is_empty() { String::new() } else { format!(" ({} failed)", items.failed.len()) };
+    format!("{}/{}{failed}", items.done, items.total)
+}
+
+/// All steps in the order of the plan if there is room, else those where something happens.
+fn shown(model: &Model, room: usize) -> Vec<usize> {
+    let order = model.plan.order.iter().map(|index| *index as usize);
+    if model.steps.len() <= room {
+        return order.collect();
+    }
+    let rank = |index: &usize| match model.steps[*index].status {
+        StepStatus::Running => 0,
+        StepStatus::Failed => 1,
+        StepStatus::Pending if model.steps[*index].retry_at.is_some() => 2,
+        StepStatus::Pending => 3,
+        StepStatus::Skipped | StepStatus::Completed => 4,
+    };
+    let place: Vec<usize> = order.collect();
+    let mut chosen: Vec<usize> = (0..place.len()).collect();
+    chosen.sort_by_key(|at| rank(&place[*at]));
+    chosen.truncate(room);
+    chosen.sort_unstable();
+    chosen.into_iter().map(|at| place[at]).collect()
+}
+
+fn depths(plan: &Plan) -> Vec<usize> {
+    let mut depth = vec![0; plan.steps.len()];
+    for index in &plan.order {
+        let before = plan.step(*index).depends_on.iter().map(|before| depth[*before as usize] + 1);
+        depth[*index as usize] = before.max().unwrap_or(0);
+    }
+    depth
+}
+
+#[cfg(test)]
+mod tests {
+    use milepost_core::document;
+    use milepost_core::event::{Event, Started};
+    use milepost_core::event::{Body, StepRef};
+    use milepost_core::limits::Limits;
+
+    use super::*;
+
+    fn model(source: &str) -> Model {
+        console::set_colors_enabled(false);
+        console::set_colors_enabled_stderr(false);
+        Model::new(Arc::new(document::load(source, &Limits::default()).unwrap().plan))
+    }
+
+    fn event(step: StepRef, at_ms: i64, body: Body) -> Event {
+        let at = Timestamp(at_ms * 1000);
+        Event { seq: 1, at, step: Some(step), logical_attempt: 2, engine_attempt: 1, signal: None, parent: None, body }
+    }
+
+    #[test]
+    fn steps_stand_below_what_they_need_and_items_are_counted() {
+        let mut model = model(
+            "name: t\nsteps:\n  a: {skill: noop}\n  b: {skill: noop, depends_on: [a], foreach: \"${{ [1, 2, 3] }}\"}\n",
+        );
+        let step = |id: &str| StepRef::whole(model.plan.find(id).unwrap());
+        let (a, b) = (step("a"), step("b"));
+        let done = || Body::StepCompleted { output: None };
+        model.apply(&event(a, 0, Body::StepStarted(Started::default())));
+        model.apply(&event(a, 12, done()));
+        model.apply(&event(b, 12, Body::StepStarted(Started { items: Some(3), ..Started::default() })));
+        model.apply(&event(StepRef::item(b.step, 0), 13, done()));
+        let tree = Tree::new(&model.plan);
+        let lines = tree.lines(&model, 20, Timestamp(1_512_000));
+        assert_eq!(lines[0], "✓ a    attempt 2  12 ms");
+        assert_eq!(lines[1], "  ⠋ b  1/3  attempt 2  1.5 s");
+        assert_eq!(lines[2], "run queued 1 of 2 steps completed, 1 running, 0 failed, 0 skipped");
+    }
+
+    #[test]
+    fn with_little_room_what_runs_is_shown() {
+        let steps: String = (0..50).map(|n| format!("  s{n:02}: {{skill: noop}}\n")).collect();
+        let mut model = model(&format!("name: t\nsteps:\n{steps}"));
+        model.apply(&event(StepRef::whole(30), 0, Body::StepStarted(Started::default())));
+        let shown = shown(&model, 3);
+        assert_eq!(shown.len(), 3);
+        assert!(shown.contains(&30));
+    }
+}

@@ -1,0 +1,193 @@
+//! What `runs`, `doctor`, `limits`, `validate` and the progress of `run` print.
+
+use serde_json::{Value, json};
+
+use super::{Place, example};
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn runs_are_listed_newest_first_in_pages() {
+    let place = Place::new();
+    let ids: Vec<Value> = (0..3).map(|_| place.run_json(&example("diamond.yaml"), &[])["run_id"].clone()).collect();
+    let page = place.json(&["runs", "list", "--limit", "2"]);
+    assert_eq!(keys(&page), ["items", "next_cursor"]);
+    assert_eq!([&page["items"][0]["run_id"], &page["items"][1]["run_id"]], [&ids[2], &ids[1]]);
+    assert_eq!(page["next_cursor"], ids[1]);
+    let rest = place.json(&["runs", "list", "--limit", "2", "--cursor", page["next_cursor"].as_str().unwrap()]);
+    assert_eq!(rest["items"][0]["run_id"], ids[0]);
+    assert_eq!(rest["next_cursor"], Value::Null);
+    assert_eq!(place.json(&["runs", "list", "--status", "failed"])["items"], json!([]));
+    assert_eq!(place.json(&["runs", "list", "--workflow", "example.diamond"])["items"].as_array().unwrap().len(), 3);
+    let table = place.run(&["runs", "list"]).out;
+    assert!(table.starts_with("RUN"), "{table}");
+    assert!(table.contains("example.diamond") && table.contains("4/4") && table.contains("ago"), "{table}");
+}
+
+#[test]
+fn a_run_is_found_by_id_by_its_beginning_and_as_the_last() {
+    let place = Place::new();
+    let run = place.run_json(&example("chain.yaml"), &[]);
+    let id = run["run_id"].as_str().unwrap();
+    for wanted in [id, &id[..9], &id.replace('-', "")[..20], "last"] {
+        assert_eq!(place.json(&["runs", "show", wanted])["run_id"], run["run_id"], "{wanted}");
+    }
+    let unknown = place.run(&["runs", "show", "ffff"]);
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.err.starts_with("error: there is no run ffff\nhelp: "), "{}", unknown.err);
+    place.run_json(&example("chain.yaml"), &[]);
+    let several = place.run(&["runs", "show", &id[..1]]);
+    assert!(several.err.contains("several runs begin with"), "{}", several.err);
+}
+
+#[test]
+fn a_run_is_shown_as_json_as_it_was_printed_when_it_ended() {
+    let place = Place::new();
+    let run = place.run_json(&example("continue.yaml"), &[]);
+    assert_eq!(place.json(&["runs", "show", "last"]), run);
+    for key in ["run_id", "workflow", "workflow_version", "status", "trigger_type", "priority", "payload", "error",
+        "last_event_seq", "created_at", "started_at", "completed_at", "steps"]
+    {
+        assert!(keys(&run).contains(&key), "{key}");
+    }
+    let step = &run["steps"][0];
+    for key in ["step_id", "skill", "status", "logical_attempt", "engine_attempt", "cache_hit", "input_hash", "output",
+        "artifacts", "started_at", "ended_at", "duration_ms"]
+    {
+        assert!(keys(step).contains(&key), "{key}");
+    }
+}
+
+#[test]
+fn a_run_is_shown_to_people_with_attempts_errors_and_transitions() {
+    let place = Place::new();
+    place.run(&["run", &example("retries.yaml")]);
+    place.run(&["run", &example("continue.yaml")]);
+    let text = place.run(&["runs", "show", "last"]).out;
+    for part in ["status:     failed", "service_down", "upstream_failed", "queued → running", "running → failed"] {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+}
+
+#[test]
+fn events_are_a_gapless_log_in_pages() {
+    let place = Place::new();
+    place.run_json(&example("diamond.yaml"), &[]);
+    let all = place.json(&["runs", "events", "last"]);
+    let seqs: Vec<u64> = all["items"].as_array().unwrap().iter().map(|event| event["run_seq"].as_u64().unwrap()).collect();
+    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
+    assert_eq!(all["items"][0]["event_type"], "RunQueued");
+    for key in ["event_id", "run_id", "run_seq", "event_type", "data", "idempotency_key", "emitted_at", "persisted_at"] {
+        assert!(keys(&all["items"][0]).contains(&key), "{key}");
+    }
+    let page = place.json(&["runs", "events", "last", "--after", "2", "--limit", "3"]);
+    assert_eq!(page["items"].as_array().unwrap().len(), 3);
+    assert_eq!(page["next_cursor"], "5");
+    assert!(place.run(&["runs", "events", "last"]).out.contains("StepCompleted"));
+}
+
+#[test]
+fn progress_is_plain_lines_where_there_is_no_terminal() {
+    let place = Place::new();
+    let ran = place.run(&["run", &example("campaign.yaml")]);
+    assert_eq!(ran.code, 0);
+    assert!(ran.err.contains("brief | writing a brief about coffee\n"), "{}", ran.err);
+    let line = ran.err.lines().find(|line| line.contains("step brief completed")).expect("a line for the step");
+    assert_eq!(line.as_bytes()[2], b':', "{line}");
+    assert!(line.ends_with(" ms"), "{line}");
+    assert!(ran.out.starts_with("run "), "{}", ran.out);
+    assert!(ran.out.contains("\"title\": \"All about coffee\""), "{}", ran.out);
+}
+
+#[test]
+fn with_json_there_is_one_object_and_nothing_else() {
+    let place = Place::new();
+    let ran = place.run(&["run", &example("campaign.yaml"), "-o", "json"]);
+    assert_eq!((ran.out.lines().count(), ran.err.as_str()), (1, ""));
+    let watched = place.run(&["run", &example("chain.yaml"), "-o", "json", "--watch"]);
+    assert_eq!(watched.out.lines().count(), 1);
+    assert!(watched.err.contains("step s10 completed"), "{}", watched.err);
+}
+
+#[test]
+fn a_document_from_standard_input_runs() {
+    use std::io::Write as _;
+    let place = Place::new();
+    let mut child = place.command(&["run", "-"]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(br#"{"name": "x", "steps": {"a": {"skill": "echo", "input": {"n": 1}}}}"#).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("\"n\": 1"));
+}
+
+#[test]
+fn the_same_request_gives_the_same_run() {
+    let place = Place::new();
+    let first = place.run_json(&example("chain.yaml"), &["--request-id", "order-7", "--priority", "-3"]);
+    let again = place.run_json(&example("chain.yaml"), &["--request-id", "order-7"]);
+    assert_eq!(first["run_id"], again["run_id"]);
+    assert_eq!(again["priority"], -3);
+    assert_eq!(place.stored_runs(), 1);
+}
+
+#[test]
+fn validate_tells_all_problems_at_once() {
+    let place = Place::new();
+    let file = place.file("bad.yaml", "name: x\nsteps:\n  a: {skil: noop}\n  b: {skill: noop, depends_on: [c]}\n");
+    let ran = place.run(&["validate", &file]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.out.contains("bad.yaml:3:") && ran.out.contains("bad.yaml:4:"), "{}", ran.out);
+    let list: Value = serde_json::from_str(&place.run(&["validate", &file, "-o", "json"]).out).unwrap();
+    let problem = &list.as_array().unwrap()[0];
+    assert_eq!(keys(problem), ["code", "column", "line", "message", "path", "suggestion"]);
+    let good = place.run(&["validate", &example("child.yaml")]);
+    assert!(good.out.contains("example.parent 1.0.0 is in order, 3 steps"), "{}", good.out);
+    assert_eq!(place.json(&["validate", &example("child.yaml")]), json!([]));
+}
+
+#[test]
+fn doctor_finds_nothing_wrong_with_what_run_leaves() {
+    let place = Place::new();
+    place.run(&["run", &example("child.yaml")]);
+    place.run(&["run", &example("continue.yaml")]);
+    let diagnosis = place.json(&["doctor"]);
+    assert_eq!(diagnosis, json!({"runs": 5, "open_runs": 0, "findings": []}));
+    assert_eq!(place.run(&["doctor"]).out, "5 runs, 0 open; nothing is wrong\n");
+}
+
+#[test]
+fn doctor_finds_a_damaged_log() {
+    let place = Place::new();
+    place.run(&["run", &example("chain.yaml")]);
+    let database = rusqlite::Connection::open(place.path().join(".milepost/milepost.db")).unwrap();
+    assert_eq!(database.execute("DELETE FROM run_events WHERE seq = 5", []).unwrap(), 1);
+    let ran = place.run(&["doctor", "-o", "json"]);
+    assert_eq!(ran.code, 1);
+    let diagnosis: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(diagnosis["findings"][0]["code"], "log_gap");
+}
+
+#[test]
+fn limits_are_listed_with_their_defaults() {
+    let place = Place::new();
+    let limits = place.json(&["limits", "--limit", "steps=7"]);
+    let steps = limits["items"].as_array().unwrap().iter().find(|limit| limit["name"] == "steps").unwrap();
+    assert_eq!((&steps["value"], &steps["default"]), (&json!(7), &json!(100_000)));
+    assert!(place.run(&["limits"]).out.contains("payload_bytes"));
+}
+
+#[test]
+fn every_verb_explains_itself_with_examples() {
+    let place = Place::new();
+    let verbs = ["run", "recover", "validate", "runs", "migrate", "doctor", "limits", "bench"];
+    let more = ["list", "show", "events", "signal", "pause", "resume", "cancel", "terminate", "approve", "reject", "retry", "skip"];
+    let all = verbs.iter().map(|verb| vec![*verb]).chain(more.iter().map(|verb| vec!["runs", *verb]));
+    for verb in all {
+        let ran = place.run(&[&verb[..], &["--help"]].concat());
+        assert_eq!(ran.code, 0);
+        let examples = ran.out.split("Examples:\n").nth(1).unwrap_or_default();
+        assert!(examples.lines().count() >= 2, "{verb:?}: {}", ran.out);
+    }
+}
