@@ -116,7 +116,8 @@ async fn look_at_log(store: &dyn Store, run: RunId, last_seq: u64) -> usize {
     let seqs: Vec<u64> = log.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, (1..=last_seq).collect::<Vec<u64>>(), "{run}");
     let mut outcomes: HashMap<(&str, u32), u32> = HashMap::new();
-    for event in log.iter().filter(|event| matches!(&*event.event_type, "StepCompleted" | "StepFailed" | "StepSkipped")) {
+    for event in log.iter().filter(|event| matches!(&*event.event_type, "StepCompleted" | "StepFailed" | "StepSkipped"))
+    {
         let step = event.step_id.as_deref().unwrap();
         let count = outcomes.entry((step, event.logical_attempt.unwrap())).or_default();
         *count += 1;

@@ -47,22 +47,32 @@ enum Verb {
     #[command(after_help = "Examples:\n  milepost runs resume last\n  milepost runs resume 0198c0de -o json")]
     Resume(Plain),
     /// End a run in good order: steps under way are stopped
-    #[command(after_help = "Examples:\n  milepost runs cancel last\n  milepost runs cancel last --payload '{\"reason\": \"a mistake\"}'")]
+    #[command(
+        after_help = "Examples:\n  milepost runs cancel last\n  milepost runs cancel last --payload '{\"reason\": \"a mistake\"}'"
+    )]
     Cancel(Plain),
     /// End a run at once
-    #[command(after_help = "Examples:\n  milepost runs terminate last\n  milepost runs terminate last --payload '{\"reason\": \"it hangs\"}'")]
+    #[command(
+        after_help = "Examples:\n  milepost runs terminate last\n  milepost runs terminate last --payload '{\"reason\": \"it hangs\"}'"
+    )]
     Terminate(Plain),
     /// Let a run start that waits for approval
     #[command(after_help = "Examples:\n  milepost runs approve last\n  milepost runs approve 0198c0de -o json")]
     Approve(Plain),
     /// Refuse a run that waits for approval; it ends as cancelled
-    #[command(after_help = "Examples:\n  milepost runs reject last\n  milepost runs reject last --payload '{\"reason\": \"too dear\"}'")]
+    #[command(
+        after_help = "Examples:\n  milepost runs reject last\n  milepost runs reject last --payload '{\"reason\": \"too dear\"}'"
+    )]
     Reject(Plain),
     /// Try a failed step again; a failed run goes on
-    #[command(after_help = "Examples:\n  milepost runs retry last --step cut\n  milepost runs retry last --step 'shots[3]'")]
+    #[command(
+        after_help = "Examples:\n  milepost runs retry last --step cut\n  milepost runs retry last --step 'shots[3]'"
+    )]
     Retry(OfStep),
     /// Skip a step, and what depends on it
-    #[command(after_help = "Examples:\n  milepost runs skip last --step cut\n  milepost runs skip last --step 'shots[3]'")]
+    #[command(
+        after_help = "Examples:\n  milepost runs skip last --step cut\n  milepost runs skip last --step 'shots[3]'"
+    )]
     Skip(OfStep),
 }
 

@@ -37,7 +37,8 @@ fn counts(run: &RunSummary) -> String {
 
 fn failure(step: &StepView) -> String {
     let error = step.error.as_ref().map(|error| format!("{}: {}", error.code, error.message)).unwrap_or_default();
-    let attempts = if step.logical_attempt > 1 { format!(" after {} attempts", step.logical_attempt) } else { String::new() };
+    let attempts =
+        if step.logical_attempt > 1 { format!(" after {} attempts", step.logical_attempt) } else { String::new() };
     format!("  step {} {}{attempts}: {error}", step.step_id, table::step_status(step.status))
 }
 

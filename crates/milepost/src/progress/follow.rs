@@ -9,8 +9,8 @@ use milepost_core::codec;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
-use milepost_engine::skills::LogLine;
 use milepost_engine::Engine;
+use milepost_engine::skills::LogLine;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 

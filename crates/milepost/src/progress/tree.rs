@@ -153,8 +153,8 @@ fn depths(plan: &Plan) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use milepost_core::document;
-    use milepost_core::event::{Event, Started};
     use milepost_core::event::{Body, StepRef};
+    use milepost_core::event::{Event, Started};
     use milepost_core::limits::Limits;
 
     use super::*;
