@@ -129,7 +129,8 @@ impl Run {
     fn documents(&self, limits: &Limits) -> anyhow::Result<(Loaded, Vec<Loaded>)> {
         let source = read_text(&self.file)?;
         let name = shown_name(&self.file);
-        let loaded = document::load_all(&source, limits).map_err(|problems| BadDocument::new(name, &source, problems))?;
+        let loaded =
+            document::load_all(&source, limits).map_err(|problems| BadDocument::new(name, &source, problems))?;
         let mut loaded = loaded.into_iter();
         let first = loaded.next().ok_or_else(|| Refusal::new("empty_document", format!("{name} holds no document")))?;
         Ok((first, loaded.collect()))
@@ -181,7 +182,11 @@ impl Run {
             last_seq: 0,
         };
         let Ended::Run(status) = Box::pin(follower.follow()).await? else {
-            eprintln!("left run {} as it is; `milepost recover{}` goes on with it", accepted.run, context.database.as_flag());
+            eprintln!(
+                "left run {} as it is; `milepost recover{}` goes on with it",
+                accepted.run,
+                context.database.as_flag()
+            );
             return Ok(None);
         };
         let view = engine.run(accepted.run).await?;

@@ -9,8 +9,8 @@ use milepost_core::codec;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
-use milepost_engine::skills::LogLine;
 use milepost_engine::Engine;
+use milepost_engine::skills::LogLine;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -58,13 +58,13 @@ impl Follower<'_> {
                     let status = status?;
                     self.catch_up().await?;
                     while let Ok(line) = self.logs.try_recv() {
-                        self.screen.log(&self.model, &line);
+                        self.screen.log(&line);
                     }
                     self.screen.tick(&self.model);
                     return Ok(Ended::Run(status));
                 }
                 Some(rows) = events.recv() => self.take_all(&rows).await?,
-                Some(line) = self.logs.recv() => self.screen.log(&self.model, &line),
+                Some(line) = self.logs.recv() => self.screen.log(&line),
                 _ = tick.tick() => {
                     ticks += 1;
                     if ticks.is_multiple_of(LOOK_TICKS) {
@@ -85,9 +85,9 @@ impl Follower<'_> {
     }
 
     async fn cancel(&mut self) {
-        self.screen.note(&self.model, "cancelling the run; press Ctrl-C again to leave at once");
+        self.screen.note("cancelling the run; press Ctrl-C again to leave at once");
         if let Err(error) = self.engine.signal(self.run, Engine::new_signal("CANCEL")).await {
-            self.screen.note(&self.model, &format!("the run was not cancelled: {error}"));
+            self.screen.note(&format!("the run was not cancelled: {error}"));
         }
     }
 
@@ -142,7 +142,7 @@ impl Follower<'_> {
         }
         for text in texts {
             if told.insert(text.clone()) {
-                self.screen.note(&self.model, &text);
+                self.screen.note(&text);
             }
         }
     }

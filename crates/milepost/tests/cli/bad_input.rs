@@ -63,7 +63,8 @@ fn a_cycle_with_its_way() {
 
 #[test]
 fn an_unknown_reference() {
-    let document = "name: x\nsteps:\n  brief: {skill: noop}\n  b: {skill: echo, input: {v: \"${{ steps.breif.output }}\"}}\n";
+    let document =
+        "name: x\nsteps:\n  brief: {skill: noop}\n  b: {skill: echo, input: {v: \"${{ steps.breif.output }}\"}}\n";
     refused(document, "unknown_step", "did you mean `brief`?");
 }
 
@@ -75,7 +76,9 @@ fn a_bad_expression() {
 #[test]
 fn an_expression_too_deep_or_too_long() {
     let deep = format!("{}1{}", "(".repeat(40), ")".repeat(40));
-    let document = |expression: &str| format!("name: x\nsteps:\n  a: {{skill: echo, input: {{v: \"${{{{ {expression} }}}}\"}}}}\n");
+    let document = |expression: &str| {
+        format!("name: x\nsteps:\n  a: {{skill: echo, input: {{v: \"${{{{ {expression} }}}}\"}}}}\n")
+    };
     refused(&document(&deep), "expression_too_deep", "deep");
     let long = format!("1{}", " + 1".repeat(1100));
     refused(&document(&long), "expression_too_long", "4096");
@@ -181,7 +184,8 @@ fn a_database_of_a_newer_version() {
 fn an_output_that_is_too_large_fails_its_step_and_says_what_to_do() {
     let place = Place::new();
     let command = r#"printf '{\"text\": \"'; head -c 300000 /dev/zero | tr '\\0' x; printf '\"}\\n'"#;
-    let file = place.file("large.yaml", &format!("name: x\nsteps:\n  a: {{skill: shell, input: {{command: \"{command}\"}}}}\n"));
+    let file = place
+        .file("large.yaml", &format!("name: x\nsteps:\n  a: {{skill: shell, input: {{command: \"{command}\"}}}}\n"));
     let ran = place.run(&["run", &file]);
     assert_eq!(ran.code, 1, "{}", ran.err);
     assert!(ran.out.contains("output_too_large"), "{}", ran.out);

@@ -64,7 +64,10 @@ fn what_a_killed_process_left_is_finished_by_recover() {
     assert_eq!(recovered["open"], json!([]));
     let run = place.json(&["runs", "show", "last"]);
     assert_eq!(run["output"], json!({"third": {"n": 3}}));
-    assert_eq!((&step(&run, "second")["logical_attempt"], &step(&run, "second")["engine_attempt"]), (&json!(1), &json!(2)));
+    assert_eq!(
+        (&step(&run, "second")["logical_attempt"], &step(&run, "second")["engine_attempt"]),
+        (&json!(1), &json!(2))
+    );
     assert_eq!(place.run(&["doctor"]).code, 0);
     assert_eq!(place.run(&["recover"]).out, "0 runs ended, 0 are open\n");
 }
