@@ -150,8 +150,13 @@ struct StartedData {
 
 #[derive(Deserialize)]
 struct CompletedData {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "some")]
     output: Option<Json>,
+}
+
+/// An output that is `null` is an output.
+fn some<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
 }
 
 #[derive(Serialize, Deserialize)]
@@ -367,4 +372,64 @@ pub fn carried_value(row: &EventRow) -> Result<Option<Json>, Unreadable> {
         _ => Err("it carries no value".to_owned()),
     };
     read.map_err(|reason| Unreadable { seq: row.seq, event_type: row.event_type.to_string(), reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document;
+    use crate::limits::Limits;
+
+    fn row(event_type: &'static str, step: Option<&str>, data: &str) -> EventRow {
+        EventRow {
+            seq: 4,
+            format: EVENT_FORMAT,
+            event_type: Cow::Borrowed(event_type),
+            step_id: step.map(Arc::from),
+            logical_attempt: step.map(|_| 1),
+            engine_attempt: step.map(|_| 1),
+            data: Json::trusted(data),
+            idempotency_key: Digest([0; 32]),
+            signal: None,
+            parent_seq: None,
+            emitted_at: Timestamp(0),
+            persisted_at: Timestamp(0),
+        }
+    }
+
+    fn plan() -> Plan {
+        let source = "{kind: workflow, name: t, version: 1.0.0, steps: {a: {skill: x}}}";
+        document::load(source, &Limits::default()).unwrap().plan
+    }
+
+    #[test]
+    fn rows_that_mean_nothing_here_are_refused() {
+        let plan = plan();
+        assert!(decode(&row("StepCompleted", Some("a"), "{\"output\":1}"), &plan).is_ok());
+        assert!(decode(&row("StepCompleted", Some("b"), "{\"output\":1}"), &plan).is_err());
+        assert!(decode(&row("StepCompleted", Some("a"), "{"), &plan).is_err());
+        assert!(decode(&row("StepDreamt", Some("a"), "{}"), &plan).is_err());
+        assert!(decode(&row("StepSkipped", Some("a"), "{\"reason\":\"whim\"}"), &plan).is_err());
+        assert!(decode(&row("StepRetryScheduled", Some("a"), "{\"retry_at\":\"now\"}"), &plan).is_err());
+        let newer = EventRow { format: EVENT_FORMAT + 1, ..row("RunStarted", None, "{}") };
+        assert!(decode(&newer, &plan).is_err());
+    }
+
+    #[test]
+    fn fields_of_a_later_release_are_passed_over() {
+        let event = decode(&row("RunContinued", None, "{\"count\":2,\"why\":\"long\"}"), &plan()).unwrap();
+        assert_eq!(event.body, Body::RunContinued { count: 2 });
+    }
+
+    #[test]
+    fn a_row_carries_an_output_a_payload_or_nothing() {
+        let carried = |event_type, data| {
+            carried_value(&row(event_type, None, data)).map(|json| json.map(|json| json.as_str().to_owned()))
+        };
+        assert_eq!(carried("StepCompleted", "{\"output\":null}").unwrap().as_deref(), Some("null"));
+        assert_eq!(carried("StepCompleted", "{\"output\":[1, 2]}").unwrap().as_deref(), Some("[1, 2]"));
+        assert_eq!(carried("StepCompleted", "{}").unwrap(), None);
+        assert_eq!(carried("SignalAccepted", "{\"type\":\"go\",\"payload\":7}").unwrap().as_deref(), Some("7"));
+        assert!(carried("StepStarted", "{}").is_err());
+    }
 }

@@ -41,7 +41,11 @@ impl StepRef {
     #[must_use]
     pub fn parse(name: &str, plan: &Plan) -> Option<StepRef> {
         match name.strip_suffix(']').and_then(|rest| rest.rsplit_once('[')) {
-            Some((id, item)) => Some(StepRef::item(plan.find(id)?, item.parse().ok()?)),
+            // `x[+1]` and `x[01]` name nothing: a sub-step has one name.
+            Some((id, item)) => {
+                let number: u32 = item.parse().ok()?;
+                (number.to_string() == item).then_some(StepRef::item(plan.find(id)?, number))
+            }
             None => plan.find(name).map(StepRef::whole),
         }
     }

@@ -10,11 +10,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// The moment `ms` milliseconds later; stops at the end of time instead of wrapping.
+    /// The end of time: 9999-12-30, the last day that can be written as text in every time zone.
+    pub const MAX: Timestamp = Timestamp(253_402_207_200_000_000);
+
+    /// The moment `ms` milliseconds later; stops at the end of time, so that the result can always be written and read.
     #[must_use]
     pub fn plus_ms(self, ms: u64) -> Timestamp {
         let us = i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(1000);
-        Timestamp(self.0.saturating_add(us))
+        Timestamp(self.0.saturating_add(us)).min(Timestamp::MAX)
     }
 
     /// Whole milliseconds from `earlier` to this moment; zero where the clock went backwards.
@@ -57,5 +60,25 @@ impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
         text.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_moment_that_is_reached_by_waiting_can_be_written_and_read() {
+        for ms in [0, 1, 1000, u64::from(u32::MAX), 253_402_207_200_000, u64::MAX] {
+            let moment = Timestamp(1_800_000_000_000_001).plus_ms(ms);
+            assert_eq!(moment.to_string().parse::<Timestamp>().unwrap(), moment);
+        }
+        assert_eq!(Timestamp(0).plus_ms(u64::MAX), Timestamp::MAX);
+    }
+
+    #[test]
+    fn a_clock_that_went_backwards_counts_nothing() {
+        assert_eq!(Timestamp(0).ms_since(Timestamp(5_000_000)), 0);
+        assert_eq!(Timestamp(5_000_999).ms_since(Timestamp(0)), 5000);
     }
 }

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use super::state::{
-    Fact, Failure, Phase, REMEMBERED_SIGNALS, RunState, Running, RunningKind, StepState, Timer, TimerChange,
+    Buffered, Fact, Failure, Phase, REMEMBERED_SIGNALS, RunState, Running, RunningKind, StepState, Timer, TimerChange,
     TimerPurpose,
 };
-use crate::event::{Body, Event, Started, StepRef};
+use crate::event::{Body, ErrorInfo, Event, Started, StepRef};
 use crate::id::RunId;
 use crate::plan::{Action, Plan, StepIndex};
 use crate::status::{SkipReason, StepStatus};
 use crate::time::Timestamp;
+
+/// The state keeps, and an error that ends a run quotes, at most this much of a step's.
+const QUOTED_CHARS: usize = 1000;
 
 /// The log says something that cannot follow what it said before.
 #[derive(Debug, thiserror::Error)]
@@ -56,14 +59,16 @@ impl RunState {
         }
         match (&event.body, event.step) {
             (Body::RunStarted, None) => self.run_started(),
-            (Body::RunApproved | Body::RunPaused | Body::RunResumed | Body::RunReopened, None)
-            | (Body::SignalRejected { .. }, None) => {}
+            (Body::RunApproved | Body::RunPaused | Body::RunResumed, None) => {}
+            (Body::RunReopened, None) => self.run_reopened(event),
             (Body::RunCompleted, None) => self.disarm_all(),
             (Body::RunFailed { .. }, None) => self.run_failed(),
             (Body::RunCancelled { .. } | Body::RunTerminated { .. }, None) => self.run_stopped(),
             (Body::RunContinued { count }, None) => self.run_continued(*count),
-            (Body::SignalAccepted { name, payload, .. }, None) => {
-                self.signal_accepted(event, name);
+            (Body::SignalRejected { .. }, None) => self.remember_signal(event),
+            (Body::SignalAccepted { name, step, payload }, None) => {
+                self.remember_signal(event);
+                self.signal_accepted(event, name, *step);
                 self.learn(event.seq, payload.clone());
             }
             (Body::StepStarted(started), Some(step)) => self.step_started(event, step, started)?,
@@ -76,7 +81,7 @@ impl RunState {
             (Body::StepFailed { error }, Some(step)) => {
                 self.step_failed(event, step)?;
                 if self.first_failure.is_none() {
-                    self.first_failure = Some(Failure { seq: event.seq, step, error: error.clone() });
+                    self.first_failure = Some(Failure { seq: event.seq, step, error: quoted(error) });
                 }
             }
             (Body::StepSkipped { reason }, Some(step)) => self.step_skipped(event, step, *reason)?,
@@ -96,7 +101,8 @@ impl RunState {
     fn run_started(&mut self) {
         self.disarm_all();
         for index in 0..self.steps.len() {
-            if self.steps[index].open == 0 {
+            // An operator may have skipped it before the start.
+            if self.steps[index].open == 0 && self.steps[index].phase == Phase::Pending {
                 self.make_ready(StepRef::whole(index as StepIndex));
             }
         }
@@ -111,11 +117,20 @@ impl RunState {
         }
     }
 
+    /// A failure from before the reopening, should the run end for it once more, is told from the first time by when it
+    /// was taken up again.
+    fn run_reopened(&mut self, event: &Event) {
+        if let Some(failure) = &mut self.first_failure {
+            failure.seq = event.seq;
+        }
+    }
+
     fn run_stopped(&mut self) {
         self.disarm_all();
         self.backoff.clear();
-        self.running.clear();
-        self.active = 0;
+        for step in self.running.keys().copied().collect::<Vec<_>>() {
+            self.remove_running(step);
+        }
         self.ready.clear();
         self.stopping = true;
     }
@@ -126,7 +141,7 @@ impl RunState {
         self.bytes_since_continue = 0;
     }
 
-    fn signal_accepted(&mut self, event: &Event, name: &str) {
+    fn remember_signal(&mut self, event: &Event) {
         if let Some(signal) = event.signal {
             if self.seen_signals.len() == REMEMBERED_SIGNALS {
                 self.seen_signals.pop_front();
@@ -137,10 +152,13 @@ impl RunState {
             self.signal_times.pop_front();
         }
         self.signal_times.push_back(event.at);
+    }
+
+    fn signal_accepted(&mut self, event: &Event, name: &str, step: Option<StepRef>) {
         match super::signal::Verb::of(name) {
             Some(super::signal::Verb::Cancel) => self.stopping = true,
             Some(_) => {}
-            None => self.inbox.entry(name.to_owned()).or_default().push_back(event.seq),
+            None => self.inbox.entry(name.to_owned()).or_default().push_back(Buffered { seq: event.seq, step }),
         }
     }
 
@@ -152,31 +170,30 @@ impl RunState {
         state.phase = Phase::Running;
         state.logical_attempt = event.logical_attempt;
         state.engine_attempt = event.engine_attempt;
-        let kind = self.running_kind(step, started);
+        let kind = self.running_kind(event, step, started);
         if kind == RunningKind::Items {
             self.expand(step.step, started.items.unwrap_or(0));
-        } else {
-            self.active += 1;
-            if let Some(items) = step.item.and_then(|_| self.items.get_mut(&step.step)) {
-                items.running += 1;
-            }
+        } else if let Some(items) = step.item.and_then(|_| self.items.get_mut(&step.step)) {
+            items.running += 1;
         }
         let timer = started.due_at.map(|due_at| {
             self.arm(event.seq, due_at, TimerPurpose::End(step));
             event.seq
         });
-        self.running.insert(step, Running { kind, timer });
+        self.insert_running(step, Running { kind, timer });
         Ok(())
     }
 
-    fn running_kind(&self, step: StepRef, started: &Started) -> RunningKind {
+    fn running_kind(&self, event: &Event, step: StepRef, started: &Started) -> RunningKind {
         if started.items.is_some() {
             return RunningKind::Items;
         }
         match self.plan.step(step.step).action {
             Action::Task => RunningKind::Task { worker: started.worker },
             Action::Sleep => RunningKind::Sleep,
-            Action::Wait => RunningKind::Wait { signal: started.waits_for.clone().unwrap_or_default() },
+            Action::Wait => {
+                RunningKind::Wait { signal: started.waits_for.clone().unwrap_or_default(), since: event.seq }
+            }
             Action::Child => RunningKind::Child { run: started.child.unwrap_or(self.run) },
         }
     }
@@ -199,6 +216,7 @@ impl RunState {
             fresh.push(StepRef::item(step, item as u32));
         }
         items.unfinished = fresh.len() as u32;
+        self.acknowledged = self.acknowledged.min(self.failures);
         for step in fresh {
             self.make_ready(step);
         }
@@ -206,7 +224,7 @@ impl RunState {
 
     fn step_completed(&mut self, event: &Event, step: StepRef) -> Result<(), Illegal> {
         self.expect(event, step, StepStatus::Completed)?;
-        self.take_awaited_signal(step);
+        self.take_awaited_signal(event, step);
         self.end(event, step, Phase::Completed);
         self.step_mut(step).expect("it was just looked at").output_seq = event.seq;
         if step.item.is_none() {
@@ -215,11 +233,13 @@ impl RunState {
         Ok(())
     }
 
-    /// A `wait` step that ends well has taken the signal it waited for.
-    fn take_awaited_signal(&mut self, step: StepRef) {
-        let Some(RunningKind::Wait { signal }) = self.running.get(&step).map(|running| &running.kind) else { return };
+    /// A `wait` step that ends well has taken the signal that its event names as its cause.
+    fn take_awaited_signal(&mut self, event: &Event, step: StepRef) {
+        let Some(RunningKind::Wait { signal, .. }) = self.running.get(&step).map(|running| &running.kind) else {
+            return;
+        };
         if let Some(line) = self.inbox.get_mut(signal) {
-            line.pop_front();
+            line.retain(|buffered| Some(buffered.seq) != event.parent);
             if line.is_empty() {
                 let signal = signal.clone();
                 self.inbox.remove(&signal);
@@ -261,19 +281,37 @@ impl RunState {
                 items.unfinished -= 1;
                 items.running -= u32::from(was_active);
             }
-            None => self.unfinished -= 1,
+            None => {
+                self.unfinished -= 1;
+                self.put_items_away(step.step);
+            }
+        }
+    }
+
+    /// Items that have not ended when their step has are out of line until it is tried again.
+    fn put_items_away(&mut self, step: StepIndex) {
+        self.scratch.items.remove(&step);
+        let Some(items) = self.items.get_mut(&step).filter(|items| items.unfinished > 0) else { return };
+        let mut waiting = Vec::new();
+        for (item, state) in items.steps.iter_mut().enumerate() {
+            if matches!(state.phase, Phase::Ready | Phase::Backoff) {
+                state.phase = Phase::Pending;
+                waiting.push(StepRef::item(step, item as u32));
+            }
+        }
+        for item in waiting {
+            self.ready.remove(&item);
+            self.end_backoff(item);
         }
     }
 
     /// Answers whether the step was among the active ones.
     fn stop_running(&mut self, step: StepRef) -> bool {
-        let Some(running) = self.running.remove(&step) else { return false };
+        let Some(running) = self.remove_running(step) else { return false };
         if let Some(seq) = running.timer {
             self.disarm(seq);
         }
-        let active = running.kind != RunningKind::Items;
-        self.active -= u32::from(active);
-        active
+        running.kind != RunningKind::Items
     }
 
     fn retry_scheduled(
@@ -299,6 +337,9 @@ impl RunState {
             }
         } else {
             self.reopen(step);
+            if operator {
+                self.acknowledged = self.failures;
+            }
         }
         if retry_at > event.at {
             self.step_mut(step).expect("it was just looked at").phase = Phase::Backoff;
@@ -319,7 +360,8 @@ impl RunState {
             }
             None => self.unfinished += 1,
         }
-        if self.first_failure.as_ref().is_some_and(|failure| failure.step.step == step.step) {
+        let covers = |failure: &Failure| failure.step == step || StepRef::whole(failure.step.step) == step;
+        if self.first_failure.as_ref().is_some_and(covers) {
             self.first_failure = None;
         }
     }
@@ -394,6 +436,12 @@ impl RunState {
         self.scratch.blocked.clear();
         self.scratch.timer_changes.clear();
     }
+}
+
+/// As much of an error as the state keeps and the run's own error quotes.
+fn quoted(error: &ErrorInfo) -> ErrorInfo {
+    let message = error.message.chars().take(QUOTED_CHARS).collect();
+    ErrorInfo { code: error.code.clone(), message, retryable: error.retryable }
 }
 
 fn illegal(event: &Event, reason: impl Into<String>) -> Illegal {

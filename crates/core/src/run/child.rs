@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::evaluate::NoValue;
-use super::state::RunningKind;
-use super::step::stale;
+use super::step::{json_fits, stale};
 use super::{ChildOutcome, ChildStart, Decider, Effect, Rejection};
 use crate::event::{Body, ErrorInfo, ParentStep, Started, StepRef};
 use crate::id::RunId;
@@ -41,13 +40,16 @@ impl Decider<'_> {
     }
 
     pub(super) fn child_ended(&mut self, child: RunId, outcome: ChildOutcome) -> Result<(), Rejection> {
-        let of_child = |kind: &RunningKind| *kind == RunningKind::Child { run: child };
-        let step = self.state.running.iter().find(|(_, running)| of_child(&running.kind)).map(|(step, _)| *step);
+        let step = self.state.children.get(&child).copied();
         let Some((step, state)) = step.and_then(|step| Some((step, *self.state.step(step)?))) else {
             return Err(stale("no step waits for this child run"));
         };
         let (logical, engine) = (state.logical_attempt, state.engine_attempt);
         match outcome {
+            ChildOutcome::Completed { output } if json_fits(&output, self.context.limits.json_depth).is_err() => {
+                let message = format!("the output of the child run {child} is nested too deep; make it flatter");
+                self.step_has_failed(step, logical, engine, ErrorInfo::fatal("bad_output", message));
+            }
             ChildOutcome::Completed { output } if output.len() <= self.context.limits.output_bytes => {
                 self.step_has_completed(step, logical, engine, output);
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::state::{Phase, RunState};
+use super::state::{Fact, Phase, RunState};
 use crate::canonical;
 use crate::event::{ErrorInfo, StepRef};
 use crate::expression::{Scope, StepOutputs, Template};
@@ -107,11 +107,11 @@ impl RunState {
     /// The item of a sub-step. The list is kept while its items are being handed out.
     fn item_value(&mut self, step: StepRef, limits: &Limits) -> Result<Option<Value>, NoValue> {
         let Some(item) = step.item else { return Ok(None) };
-        if self.scratch.items.as_ref().is_none_or(|(of, _)| *of != step.step) {
+        if !self.scratch.items.contains_key(&step.step) {
             let list = self.items_of(step.step, limits)?;
-            self.scratch.items = Some((step.step, list));
+            self.scratch.items.insert(step.step, list);
         }
-        let value = self.scratch.items.as_ref().and_then(|(_, list)| list.get(item as usize)).cloned();
+        let value = self.scratch.items.get(&step.step).and_then(|list| list.get(item as usize)).cloned();
         value
             .map(Some)
             .ok_or_else(|| NoValue::expression(format!("the list of this foreach has no item {item} any more")))
@@ -126,15 +126,24 @@ impl RunState {
         work: impl FnOnce(&Scope<'_>) -> Result<T, NoValue>,
     ) -> Result<T, NoValue> {
         let mut missing = Vec::new();
-        let payload = self.fact(1).map(|fact| fact.value().clone());
-        if payload.is_none() {
-            missing.push(1);
-        }
+        let payload = match self.fact(1).map(Fact::value) {
+            Some(Ok(value)) => Some(value.clone()),
+            Some(Err(error)) => return Err(NoValue::expression(format!("the payload cannot be read: {error}"))),
+            None => {
+                missing.push(1);
+                None
+            }
+        };
         let mut outputs = Vec::with_capacity(steps.len());
         for step in steps {
+            let before = missing.len();
             match self.output_value(*step, &mut missing) {
-                Some(value) => outputs.push((*step, value)),
-                None if missing.is_empty() => {
+                Some(Ok(value)) => outputs.push((*step, value)),
+                Some(Err(error)) => {
+                    let id = &self.plan.step(*step).id;
+                    return Err(NoValue::expression(format!("the output of step `{id}` cannot be read: {error}")));
+                }
+                None if missing.len() == before => {
                     let id = &self.plan.step(*step).id;
                     return Err(NoValue::expression(format!("step `{id}` has no output")));
                 }
@@ -154,10 +163,10 @@ impl RunState {
     }
 
     /// The output of a step that has ended well, or the events to read for it.
-    fn output_value(&mut self, step: StepIndex, missing: &mut Vec<u64>) -> Option<Arc<Value>> {
+    fn output_value(&mut self, step: StepIndex, missing: &mut Vec<u64>) -> Option<Result<Arc<Value>, String>> {
         Some(match self.output_fact(step, missing)? {
-            Output::Null => Arc::new(Value::Null),
-            Output::Of(seq) => self.fact(seq)?.value().clone(),
+            Output::Null => Ok(Arc::new(Value::Null)),
+            Output::Of(seq) => self.fact(seq)?.value().cloned().map_err(str::to_owned),
         })
     }
 

@@ -1,15 +1,14 @@
 //! The end of a run, and the rotation of its history.
 
-use super::state::RunState;
+use super::state::{Phase, RunState};
 use super::{ChildOutcome, Decider, Effect};
-use crate::event::{Body, ErrorInfo};
+use crate::event::{Body, ErrorInfo, StepRef};
 use crate::json::Json;
+use crate::plan::StepIndex;
 use crate::status::RunStatus;
 
 /// A state that holds more than this many bytes of outputs and payloads forgets them.
 const FACT_BYTES: usize = 1024 * 1024;
-/// An error that ends a run quotes at most this much of its step's.
-const QUOTED_CHARS: usize = 1000;
 
 impl Decider<'_> {
     /// Ends the run if nothing is left to do.
@@ -25,7 +24,16 @@ impl Decider<'_> {
         if self.state.unfinished == 0 && self.state.failures == 0 {
             self.end_completed();
         } else if self.state.unfinished == 0 || (self.state.halted() && self.state.active == 0) {
+            self.end_failed_items();
             self.end_failed();
+        }
+    }
+
+    /// A `foreach` step some of whose items failed has failed with the run, so that it can be retried.
+    fn end_failed_items(&mut self) {
+        let open: Vec<StepRef> = self.state.running.keys().copied().collect();
+        for step in open {
+            self.end_items_if_over(step);
         }
     }
 
@@ -49,15 +57,22 @@ impl Decider<'_> {
         let failure = self.state.first_failure.clone();
         let error = match &failure {
             Some(failure) => {
-                let quoted: String = failure.error.message.chars().take(QUOTED_CHARS).collect();
+                let quoted = &failure.error.message;
                 let name = failure.step.name(&self.state.plan);
+                // Whether a new run might do better is what the step said of itself.
+                let retryable = failure.error.retryable;
                 ErrorInfo {
                     code: failure.error.code.clone(),
                     message: format!("step `{name}` failed: {quoted}"),
-                    retryable: false,
+                    retryable,
                 }
             }
-            None => ErrorInfo::fatal("step_failed", "a step failed"),
+            // The first failure was mended, another was not.
+            None => {
+                let failed = self.state.steps.iter().position(|step| step.phase == Phase::Failed).unwrap_or(0);
+                let name = StepRef::whole(failed as StepIndex).name(&self.state.plan);
+                ErrorInfo::fatal("step_failed", format!("step `{name}` failed"))
+            }
         };
         // The failure tells one end of a reopened run from another.
         let cause = failure.map_or(self.state.last_seq, |failure| failure.seq);
@@ -115,7 +130,7 @@ impl RunState {
         if self.scratch.fact_bytes > FACT_BYTES {
             self.scratch.facts.clear();
             self.scratch.fact_bytes = 0;
-            self.scratch.items = None;
+            self.scratch.items.clear();
         }
     }
 }

@@ -10,7 +10,7 @@ impl Decider<'_> {
     pub(super) fn begin_items(&mut self, step: StepRef) -> Result<(), NoValue> {
         let list = self.state.items_of(step.step, self.context.limits)?;
         let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
-        self.state.scratch.items = Some((step.step, list));
+        self.state.scratch.items.insert(step.step, list);
         let (logical, engine) = self.attempts_of_start(step);
         let started = Started { items: Some(count), ..Started::default() };
         self.emit_step(step, logical, engine, Body::StepStarted(started));
@@ -25,7 +25,7 @@ impl Decider<'_> {
         }
     }
 
-    fn end_items_if_over(&mut self, step: StepRef) {
+    pub(super) fn end_items_if_over(&mut self, step: StepRef) {
         if self.state.running.get(&step).is_none_or(|running| running.kind != RunningKind::Items) {
             return;
         }

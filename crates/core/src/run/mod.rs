@@ -282,6 +282,8 @@ impl<'a> Decider<'a> {
         if self.decision.missing.is_empty() {
             self.rotate_history();
         }
+        self.decision.missing.sort_unstable();
+        self.decision.missing.dedup();
         if let Some(illegal) = self.broken {
             return Err(Rejection::new(RejectionKind::Bug, "internal", illegal.to_string()));
         }

@@ -24,7 +24,7 @@ impl Decider<'_> {
     pub(super) fn retry_step(&mut self, step: Option<StepRef>) {
         let Some(step) = step.map(|step| StepRef::whole(step.step)) else { return };
         if self.state.status == RunStatus::Failed {
-            self.emit_run(Body::RunReopened);
+            self.reopen_run();
         }
         let state = self.state.steps[step.step as usize];
         let body =
@@ -32,6 +32,14 @@ impl Decider<'_> {
         self.emit_step(step, state.logical_attempt + 1, 1, body);
         // The failure that kept others back is gone.
         self.look_at_all();
+    }
+
+    /// It is under way again and is counted under its key, even if that makes one too many: an operator asked for it.
+    fn reopen_run(&mut self) {
+        if self.state.slot_key.is_some() {
+            self.effect(super::Effect::HoldSlot);
+        }
+        self.emit_run(Body::RunReopened);
     }
 
     /// The steps that were skipped for this failure and for no other: in order, so that each sees what was reset before.
@@ -76,7 +84,7 @@ impl Decider<'_> {
             }
             _ => {}
         }
-        self.skip_running(step, SkipReason::Operator);
+        self.skip_attempt(step, SkipReason::Operator);
         if step.item.is_none() {
             self.skip_dependents(step.step, SkipReason::Operator);
         }

@@ -23,7 +23,7 @@ impl Decider<'_> {
         let Some(state) = self.state.step(step).copied() else { return };
         let (logical, engine) = (state.logical_attempt, state.engine_attempt);
         if self.state.stopping {
-            self.skip_running(step, SkipReason::Cancelled);
+            self.skip_attempt(step, SkipReason::Cancelled);
         } else if engine >= self.context.limits.engine_attempts {
             let message = format!("its worker was lost {engine} times; the step may be bringing the process down");
             self.step_has_failed(step, logical, engine, ErrorInfo::fatal("worker_lost", message));

@@ -1,5 +1,7 @@
 //! Signals: the ones the engine knows, and names of the user's own.
 
+use super::state::Buffered;
+use super::step::json_fits;
 use super::{Decider, Rejection, RejectionKind, Signal};
 use crate::event::{Body, StepRef};
 use crate::status::RunStatus;
@@ -48,6 +50,7 @@ impl Decider<'_> {
             return Ok(());
         }
         let payload = signal.payload;
+        let buffered = Buffered { seq: self.state.last_seq + 1, step };
         let accepted = Body::SignalAccepted { name: signal.name.clone(), step, payload: payload.clone() };
         self.emit_run(accepted);
         match verb {
@@ -60,8 +63,8 @@ impl Decider<'_> {
             Some(Verb::RetryStep) => self.retry_step(step),
             Some(Verb::SkipStep) => self.skip_step(step),
             None => {
-                if let Some(waiting) = self.waiting_step(&signal.name, step) {
-                    self.answer_wait(waiting, payload);
+                if let Some(waiting) = self.waiting_step(&signal.name, buffered) {
+                    self.answer_wait(waiting, buffered.seq, payload);
                 }
             }
         }
@@ -83,6 +86,9 @@ impl Decider<'_> {
             );
             return invalid("signal_too_large", message);
         }
+        if let Err(error) = json_fits(&signal.payload, limits.json_depth) {
+            return invalid("bad_signal", format!("the signal's payload {error}"));
+        }
         let step = match &signal.step {
             None => None,
             Some(name) => {
@@ -103,11 +109,15 @@ impl Decider<'_> {
             let message = format!("the run is {} and takes no {} any more", self.state.status, signal.name);
             return Err(Rejection::new(RejectionKind::Conflict, "run_ended", message));
         }
-        self.check_rate()?;
+        self.check_rate(verb)?;
         Ok(step)
     }
 
-    fn check_rate(&self) -> Result<(), Rejection> {
+    fn check_rate(&self, verb: Option<Verb>) -> Result<(), Rejection> {
+        // A run that is being flooded can still be stopped.
+        if verb == Some(Verb::Terminate) || (verb == Some(Verb::Cancel) && !self.state.stopping) {
+            return Ok(());
+        }
         let limits = self.context.limits;
         let recent = self.state.signal_times.iter().filter(|at| self.context.now.ms_since(**at) < 60_000).count();
         let buffered: usize = self.state.inbox.values().map(std::collections::VecDeque::len).sum();
@@ -115,7 +125,7 @@ impl Decider<'_> {
         if recent >= limits.signals_per_minute {
             return limited(format!("a run takes {} signals a minute; try again later", limits.signals_per_minute));
         }
-        if buffered >= limits.buffered_signals {
+        if verb.is_none() && buffered >= limits.buffered_signals {
             return limited(format!("{buffered} signals wait for a step that wants them; no more are kept"));
         }
         Ok(())

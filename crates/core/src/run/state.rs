@@ -36,6 +36,12 @@ pub struct RunState {
     pub(super) running: BTreeMap<StepRef, Running>,
     /// How many of `running` are not whole `foreach` steps.
     pub(super) active: u32,
+    /// How many of `running` an executor has.
+    pub(super) tasks: u32,
+    /// How many of `running` wait for a signal.
+    pub(super) waits: u32,
+    /// Those of `running` that are runs of their own.
+    pub(super) children: BTreeMap<RunId, StepRef>,
     /// By the sequence number of the event that armed them.
     pub(super) timers: BTreeMap<u64, Timer>,
     /// Steps that wait for a retry, with their timers.
@@ -44,10 +50,12 @@ pub struct RunState {
     pub(super) unfinished: u32,
     /// Steps and items that stand failed.
     pub(super) failures: u32,
+    /// Those of `failures` that stood when an operator last had a step retried: he knows them, they hold nothing back.
+    pub(super) acknowledged: u32,
     pub(super) first_failure: Option<Failure>,
     pub(super) stopping: bool,
-    /// Signals that no step has waited for yet: by name, the sequence numbers of their events.
-    pub(super) inbox: BTreeMap<String, VecDeque<u64>>,
+    /// Signals that no step has taken yet, by name, in the order they came.
+    pub(super) inbox: BTreeMap<String, VecDeque<Buffered>>,
     pub(super) seen_signals: VecDeque<SignalId>,
     /// When the latest signals came, for the limit per minute.
     pub(super) signal_times: VecDeque<Timestamp>,
@@ -70,14 +78,14 @@ pub(super) struct Scratch {
     pub(super) blocked: Vec<StepRef>,
     pub(super) timer_changes: Vec<TimerChange>,
     pub(super) run_value: OnceLock<Value>,
-    /// The list of the `foreach` step whose items are being handed out.
-    pub(super) items: Option<(StepIndex, Vec<Value>)>,
+    /// The lists of the `foreach` steps whose items are being handed out.
+    pub(super) items: BTreeMap<StepIndex, Vec<Value>>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Fact {
     pub(super) json: Json,
-    value: OnceLock<Arc<Value>>,
+    value: OnceLock<Result<Arc<Value>, String>>,
 }
 
 impl Fact {
@@ -85,8 +93,11 @@ impl Fact {
         Fact { json, value: OnceLock::new() }
     }
 
-    pub(super) fn value(&self) -> &Arc<Value> {
-        self.value.get_or_init(|| Arc::new(self.json.to_value()))
+    /// What the text means, or why it means nothing to us: text can be well-formed JSON and still hold a number that is
+    /// out of range or half of a surrogate pair.
+    pub(super) fn value(&self) -> Result<&Arc<Value>, &str> {
+        let read = || serde_json::from_str(self.json.as_str()).map(Arc::new).map_err(|error| error.to_string());
+        self.value.get_or_init(read).as_ref().map_err(String::as_str)
     }
 }
 
@@ -101,6 +112,22 @@ pub(super) struct Failure {
     pub(super) seq: u64,
     pub(super) step: StepRef,
     pub(super) error: ErrorInfo,
+}
+
+/// A signal that waits for a step that wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Buffered {
+    /// The event that carries it.
+    pub(super) seq: u64,
+    /// The step it is meant for; `None` is any.
+    pub(super) step: Option<StepRef>,
+}
+
+impl Buffered {
+    /// A signal to a `foreach` step is for any of its items.
+    pub(super) fn is_for(&self, step: StepRef) -> bool {
+        self.step.is_none_or(|named| named == step || named == StepRef::whole(step.step))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,10 +192,18 @@ pub(super) struct Running {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RunningKind {
-    Task { worker: Option<NodeId> },
+    Task {
+        worker: Option<NodeId>,
+    },
     Sleep,
-    Wait { signal: String },
-    Child { run: RunId },
+    /// `since` is the event that says it began.
+    Wait {
+        signal: String,
+        since: u64,
+    },
+    Child {
+        run: RunId,
+    },
     Items,
 }
 
@@ -209,9 +244,13 @@ impl RunState {
             ready: BTreeSet::new(),
             running: BTreeMap::new(),
             active: 0,
+            tasks: 0,
+            waits: 0,
+            children: BTreeMap::new(),
             timers: BTreeMap::new(),
             backoff: BTreeMap::new(),
             failures: 0,
+            acknowledged: 0,
             first_failure: None,
             stopping: false,
             inbox: BTreeMap::new(),
@@ -238,9 +277,10 @@ impl RunState {
         }
     }
 
-    /// No new steps start: the run is being stopped, or a step failed and the document says `stop`.
+    /// No new steps start: the run is being stopped, or a step failed and the document says `stop`. Failures that an
+    /// operator saw when he had a step retried do not count, else that step could not run while another stands failed.
     pub(super) fn halted(&self) -> bool {
-        self.stopping || (self.failures > 0 && self.plan.on_failure == OnFailure::Stop)
+        self.stopping || (self.failures > self.acknowledged && self.plan.on_failure == OnFailure::Stop)
     }
 
     /// New steps may start.
@@ -256,12 +296,12 @@ impl RunState {
 
     /// Approved where that is asked for, and its time has come.
     pub(super) fn may_start(&self, now: Timestamp) -> bool {
-        let due = self.timers.values().all(|timer| timer.due_at <= now);
-        due && match self.status {
+        let allowed = match self.status {
             RunStatus::Pending => !self.plan.approval,
             RunStatus::Approved | RunStatus::Queued => true,
             _ => false,
-        }
+        };
+        allowed && self.timers.values().all(|timer| timer.due_at <= now)
     }
 
     pub(super) fn is_startable(&self, step: StepRef, now: Timestamp) -> bool {
@@ -278,8 +318,34 @@ impl RunState {
     /// An executor of some node has, or should be given, work of this run.
     #[must_use]
     pub fn needs_node(&self) -> bool {
-        let held = self.running.values().any(|running| matches!(running.kind, RunningKind::Task { .. }));
-        held || (self.moves() && !self.ready.is_empty())
+        self.tasks > 0 || (self.moves() && !self.ready.is_empty())
+    }
+
+    pub(super) fn insert_running(&mut self, step: StepRef, running: Running) {
+        match &running.kind {
+            RunningKind::Task { .. } => self.tasks += 1,
+            RunningKind::Wait { .. } => self.waits += 1,
+            RunningKind::Child { run } => {
+                self.children.insert(*run, step);
+            }
+            RunningKind::Sleep | RunningKind::Items => {}
+        }
+        self.active += u32::from(running.kind != RunningKind::Items);
+        self.running.insert(step, running);
+    }
+
+    pub(super) fn remove_running(&mut self, step: StepRef) -> Option<Running> {
+        let running = self.running.remove(&step)?;
+        match &running.kind {
+            RunningKind::Task { .. } => self.tasks -= 1,
+            RunningKind::Wait { .. } => self.waits -= 1,
+            RunningKind::Child { run } => {
+                self.children.remove(run);
+            }
+            RunningKind::Sleep | RunningKind::Items => {}
+        }
+        self.active -= u32::from(running.kind != RunningKind::Items);
+        Some(running)
     }
 
     /// The timers that must be armed for this run.
@@ -289,17 +355,13 @@ impl RunState {
 
     /// Child runs that this run waits for.
     pub fn awaited_children(&self) -> impl Iterator<Item = RunId> {
-        self.running.values().filter_map(|running| match running.kind {
-            RunningKind::Child { run } => Some(run),
-            _ => None,
-        })
+        self.children.keys().copied()
     }
 
     /// Whether somebody outside has to act: a signal, an approval, a resume.
     #[must_use]
     pub fn waits_for_people(&self) -> bool {
-        let signal = self.running.values().any(|running| matches!(running.kind, RunningKind::Wait { .. }));
-        signal || self.status == RunStatus::Paused || (self.status == RunStatus::Pending && self.plan.approval)
+        self.waits > 0 || self.status == RunStatus::Paused || (self.status == RunStatus::Pending && self.plan.approval)
     }
 
     /// Tells the state what an event carries: its output, payload or signal. Facts never change.

@@ -6,7 +6,7 @@ use super::{Decider, Effect, Rejection, RejectionKind, Task, TaskRef};
 use crate::event::{Body, ErrorInfo, Started, StepRef};
 use crate::id::NodeId;
 use crate::json::Json;
-use crate::plan::StepIndex;
+use crate::plan::{Action, StepIndex};
 use crate::status::SkipReason;
 
 impl Decider<'_> {
@@ -14,6 +14,10 @@ impl Decider<'_> {
     pub(super) fn dispatch(&mut self, step: StepRef, worker: NodeId) -> Result<(), Rejection> {
         if !self.state.moves() || !self.state.is_startable(step, self.context.now) {
             return Err(stale("the step is not ready (any more)"));
+        }
+        let planned = self.state.plan.step(step.step);
+        if planned.action != Action::Task || (planned.foreach.is_some() && step.item.is_none()) {
+            return Err(stale("the step needs no executor"));
         }
         let input = match self.state.input(step, self.context.limits) {
             Ok(input) => input,
@@ -65,6 +69,11 @@ impl Decider<'_> {
             self.step_has_failed(task.step, task.logical_attempt, task.engine_attempt, error);
             return Ok(());
         }
+        if let Err(error) = json_fits(&output, self.context.limits.json_depth) {
+            let error = ErrorInfo::fatal("bad_output", format!("the output {error}"));
+            self.step_has_failed(task.step, task.logical_attempt, task.engine_attempt, error);
+            return Ok(());
+        }
         self.step_has_completed(task.step, task.logical_attempt, task.engine_attempt, output);
         Ok(())
     }
@@ -100,6 +109,7 @@ impl Decider<'_> {
 
     /// Records a failure, and what follows: a retry, or the end of all that depends on the step.
     pub(super) fn step_has_failed(&mut self, step: StepRef, logical: u32, engine: u32, error: ErrorInfo) {
+        let error = self.shortened(error);
         let retry = self.retry_delay(step, logical, &error);
         self.emit_step(step, logical, engine, Body::StepFailed { error });
         match retry {
@@ -107,6 +117,19 @@ impl Decider<'_> {
             None if step.item.is_some() => self.item_has_ended(step),
             None => self.skip_dependents(step.step, SkipReason::UpstreamFailed),
         }
+    }
+
+    /// An error is kept in the log, not a log in the error.
+    fn shortened(&self, mut error: ErrorInfo) -> ErrorInfo {
+        let limits = self.context.limits;
+        if let Some((end, _)) = error.code.char_indices().nth(limits.name_chars) {
+            error.code.truncate(end);
+        }
+        if error.message.len() > limits.error_bytes {
+            error.message.truncate(error.message.floor_char_boundary(limits.error_bytes));
+            error.message.push_str(" … (cut)");
+        }
+        error
     }
 
     /// Skips all that can no longer run because `step` did not end well.
@@ -124,6 +147,28 @@ impl Decider<'_> {
             line.extend_from_slice(&plan.step(next).dependents);
         }
     }
+}
+
+/// A value nested too deep for expressions to read is refused at the door, where its maker can still be told.
+pub(super) fn json_fits(json: &Json, limit: usize) -> Result<(), String> {
+    let (mut depth, mut deepest, mut in_text, mut escaped) = (0_usize, 0_usize, false, false);
+    for byte in json.as_str().bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_text,
+            b'"' => in_text = !in_text,
+            b'[' | b'{' if !in_text => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    if deepest > limit {
+        return Err(format!("is nested {deepest} deep, the limit is {limit}; make it flatter"));
+    }
+    Ok(())
 }
 
 pub(super) fn stale(message: &str) -> Rejection {

@@ -1,6 +1,6 @@
 //! Cancel, terminate, reject: stopping only ever gets more severe.
 
-use super::state::RunningKind;
+use super::state::{Phase, RunningKind};
 use super::{Decider, Effect, TaskRef};
 use crate::event::{Body, StepRef};
 use crate::json::Json;
@@ -15,7 +15,7 @@ impl Decider<'_> {
             match kind {
                 RunningKind::Task { .. } => self.cancel_task(step),
                 RunningKind::Child { run } => self.effect(Effect::StopChild { child: run, terminate: false }),
-                RunningKind::Sleep | RunningKind::Wait { .. } => self.skip_running(step, SkipReason::Cancelled),
+                RunningKind::Sleep | RunningKind::Wait { .. } => self.skip_attempt(step, SkipReason::Cancelled),
                 RunningKind::Items => {}
             }
         }
@@ -28,11 +28,15 @@ impl Decider<'_> {
         }
     }
 
-    pub(super) fn skip_running(&mut self, step: StepRef, reason: SkipReason) {
-        if let Some(state) = self.state.step(step).copied() {
-            self.emit_step(step, state.logical_attempt, state.engine_attempt, Body::StepSkipped { reason });
-            self.item_has_ended(step);
-        }
+    /// Skips a step that is under way, or the attempt of one that has not begun.
+    pub(super) fn skip_attempt(&mut self, step: StepRef, reason: SkipReason) {
+        let Some(state) = self.state.step(step).copied() else { return };
+        let (logical, engine) = match state.phase {
+            Phase::Running => (state.logical_attempt, state.engine_attempt),
+            _ => (self.next_attempt(step), 0),
+        };
+        self.emit_step(step, logical, engine, Body::StepSkipped { reason });
+        self.item_has_ended(step);
     }
 
     /// A run that is being cancelled ends with its last step, whether it was paused, waiting or running.
@@ -61,7 +65,16 @@ impl Decider<'_> {
         self.end_stopped(Body::RunCancelled { reason: reason_of(payload, "rejected") });
     }
 
+    /// No step is left under way in a run that has ended.
     fn end_stopped(&mut self, body: Body) {
+        // Items before their steps.
+        let running: Vec<StepRef> = self.state.running.keys().rev().copied().collect();
+        for step in running {
+            if let Some(state) = self.state.step(step).copied() {
+                let skipped = Body::StepSkipped { reason: SkipReason::Cancelled };
+                self.emit_step(step, state.logical_attempt, state.engine_attempt, skipped);
+            }
+        }
         self.emit_run(body);
         self.run_has_ended(super::ChildOutcome::Stopped);
     }

@@ -32,7 +32,7 @@ impl Decider<'_> {
                 let output = Json::trusted("{}");
                 return self.step_has_completed(step, state.logical_attempt, state.engine_attempt, output);
             }
-            RunningKind::Wait { signal } => late(format!("the wait for the signal `{signal}`")),
+            RunningKind::Wait { signal, .. } => late(format!("the wait for the signal `{signal}`")),
             RunningKind::Child { run } => {
                 self.effect(Effect::StopChild { child: run, terminate: false });
                 late(format!("the child run {run}"))

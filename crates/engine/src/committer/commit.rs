@@ -182,13 +182,16 @@ impl Committer {
 
     fn written(&mut self, run: RunPending) {
         let (org, id) = (run.org, run.run);
-        if run.at_rest && self.pending.get(id).is_none() {
-            // The projector is about to clear the owner.
-            if let Some(entry) = self.states.get(id) {
-                entry.owned = false;
+        if run.at_rest {
+            // The projector is about to clear the owner: whatever comes next names it again.
+            match (self.pending.get(id), self.states.get(id)) {
+                (Some(next), _) => next.owner = Some(self.node),
+                (None, Some(entry)) => entry.owned = false,
+                (None, None) => {}
             }
         }
         self.states.written(id);
+        let last_seq = run.last_seq();
         for task in run.execute {
             self.executor.begin(org, id, &run.plan, task);
         }
@@ -212,6 +215,7 @@ impl Committer {
             run: id,
             plan: run.plan,
             after_seq: run.expected_seq,
+            last_seq,
             events: run.events,
             at_rest: run.at_rest,
         });

@@ -6,8 +6,8 @@
 mod reduce;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use milepost_core::codec;
@@ -27,6 +27,10 @@ pub(crate) use reduce::Projection;
 const QUEUE: usize = 16_384;
 /// How long events are gathered before they are written. Short runs are written once, as they ended.
 const GATHER: Duration = Duration::from_millis(250);
+/// How soon a projection that could not be written is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// With so many runs waiting, nothing is gathered any longer.
+const FULL: usize = 8192;
 /// Runs in one write, so that commits never wait long for it.
 const CHUNK: usize = 32;
 /// Lag above this is worth an alert.
@@ -40,15 +44,23 @@ pub(crate) struct Committed {
     pub(crate) run: RunId,
     pub(crate) plan: Arc<Plan>,
     pub(crate) after_seq: u64,
+    pub(crate) last_seq: u64,
     pub(crate) events: Vec<Event>,
-    /// No executor has or waits for work of it.
+    /// As of `last_seq`, no executor has or waits for work of it.
     pub(crate) at_rest: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct ProjectorHandle {
     sender: mpsc::Sender<Message>,
-    lag_ms: Arc<AtomicU64>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    lag_ms: AtomicU64,
+    /// Runs whose commits did not fit into the queue: their logs are read.
+    missed: Mutex<HashMap<RunId, Committed>>,
 }
 
 #[derive(Debug)]
@@ -60,14 +72,17 @@ enum Message {
 impl ProjectorHandle {
     pub(crate) fn new() -> (ProjectorHandle, ProjectorInbox) {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let lag_ms = Arc::new(AtomicU64::new(0));
-        (ProjectorHandle { sender, lag_ms: lag_ms.clone() }, ProjectorInbox { receiver, lag_ms })
+        let shared = Arc::<Shared>::default();
+        (ProjectorHandle { sender, shared: shared.clone() }, ProjectorInbox { receiver, shared })
     }
 
     /// Never waits: a commit must not be held up by a projection.
     pub(crate) fn committed(&self, committed: Committed) {
-        if self.sender.try_send(Message::Committed(committed)).is_err() {
-            tracing::debug!("the projector is behind; it will read from the log");
+        if let Err(mpsc::error::TrySendError::Full(Message::Committed(missed))) =
+            self.sender.try_send(Message::Committed(committed))
+        {
+            let missed = Committed { events: Vec::new(), ..missed };
+            self.shared.missed.lock().expect("no holder of this lock panics").insert(missed.run, missed);
         }
     }
 
@@ -81,13 +96,13 @@ impl ProjectorHandle {
 
     /// How old the oldest commit is that is not projected yet.
     pub(crate) fn lag_ms(&self) -> u64 {
-        self.lag_ms.load(Ordering::Relaxed)
+        self.shared.lag_ms.load(Ordering::Relaxed)
     }
 }
 
 pub(crate) struct ProjectorInbox {
     receiver: mpsc::Receiver<Message>,
-    lag_ms: Arc<AtomicU64>,
+    shared: Arc<Shared>,
 }
 
 pub(crate) struct Projector {
@@ -104,8 +119,17 @@ struct Waiting {
     plan: Arc<Plan>,
     /// The rows as they will be; `None` until they are known.
     projection: Option<Projection>,
+    /// As of `seen_seq`, no executor has or waits for work of it.
     at_rest: bool,
+    seen_seq: u64,
     since: Option<Timestamp>,
+}
+
+impl Waiting {
+    /// Nobody need own the run once this is written. Only true of the very event that left it at rest.
+    fn may_release(&self) -> bool {
+        self.at_rest && self.projection.as_ref().is_some_and(|projection| projection.last_seq() == self.seen_seq)
+    }
 }
 
 impl Projector {
@@ -116,20 +140,31 @@ impl Projector {
     pub(crate) async fn run(mut self) {
         let mut messages = Vec::new();
         let mut flushed = Vec::new();
-        while self.inbox.receiver.recv_many(&mut messages, QUEUE).await > 0 {
-            let hurry = self.take(&mut messages, &mut flushed);
-            if !hurry {
-                tokio::time::sleep(GATHER).await;
-                while let Ok(message) = self.inbox.receiver.try_recv() {
-                    messages.push(message);
-                }
-                self.take(&mut messages, &mut flushed);
+        loop {
+            // What could not be written, or waits for a gap to close, is tried again.
+            let patience = if self.is_behind() { RETRY } else { Duration::MAX };
+            match tokio::time::timeout(patience, self.inbox.receiver.recv_many(&mut messages, QUEUE)).await {
+                Ok(0) => return,
+                Ok(_) | Err(_) => {}
             }
+            let until = tokio::time::Instant::now() + GATHER;
+            let mut hurry = self.take(&mut messages, &mut flushed);
+            while !hurry && self.waiting.len() < FULL {
+                match tokio::time::timeout_at(until, self.inbox.receiver.recv_many(&mut messages, QUEUE)).await {
+                    Ok(count) if count > 0 => hurry = self.take(&mut messages, &mut flushed),
+                    _ => break,
+                }
+            }
+            self.take_missed();
             self.run_once().await;
             for done in flushed.drain(..) {
                 done.notify_one();
             }
         }
+    }
+
+    fn is_behind(&self) -> bool {
+        self.waiting.values().any(|waiting| waiting.since.is_some())
     }
 
     fn take(&mut self, messages: &mut Vec<Message>, flushed: &mut Vec<Arc<Notify>>) -> bool {
@@ -142,6 +177,17 @@ impl Projector {
         !flushed.is_empty()
     }
 
+    fn take_missed(&mut self) {
+        let missed = std::mem::take(&mut *self.inbox.shared.missed.lock().expect("no holder of this lock panics"));
+        for (run, missed) in missed {
+            self.gather(missed);
+            // What was gathered of it lacks what was missed.
+            if let Some(waiting) = self.waiting.get_mut(&run) {
+                waiting.projection = None;
+            }
+        }
+    }
+
     fn gather(&mut self, committed: Committed) {
         let now = self.clock.now();
         let waiting = self.waiting.entry(committed.run).or_insert_with(|| Waiting {
@@ -149,10 +195,14 @@ impl Projector {
             plan: committed.plan.clone(),
             projection: (committed.after_seq == 0).then(Projection::default),
             at_rest: false,
+            seen_seq: 0,
             since: None,
         });
         waiting.since = waiting.since.or(Some(now));
-        waiting.at_rest = committed.at_rest;
+        if committed.last_seq >= waiting.seen_seq {
+            waiting.seen_seq = committed.last_seq;
+            waiting.at_rest = committed.at_rest;
+        }
         let fits = waiting.projection.as_ref().is_some_and(|projection| projection.last_seq() == committed.after_seq);
         match &mut waiting.projection {
             Some(projection) if fits => {
@@ -170,7 +220,7 @@ impl Projector {
         let now = self.clock.now();
         let oldest = self.waiting.values().filter_map(|waiting| waiting.since).min();
         let lag_ms = oldest.map_or(0, |since| now.ms_since(since));
-        self.inbox.lag_ms.store(lag_ms, Ordering::Relaxed);
+        self.inbox.shared.lag_ms.store(lag_ms, Ordering::Relaxed);
         if lag_ms > LAG_HIGH_MS {
             tracing::warn!(lag_ms, "PROJECTOR_LAG_HIGH");
         }
@@ -183,8 +233,8 @@ impl Projector {
                 tracing::warn!(%error, "projections could not be written; they are tried again");
             }
         }
-        if self.waiting.values().all(|waiting| waiting.since.is_none()) {
-            self.inbox.lag_ms.store(0, Ordering::Relaxed);
+        if !self.is_behind() {
+            self.inbox.shared.lag_ms.store(0, Ordering::Relaxed);
         }
     }
 
@@ -200,7 +250,7 @@ impl Projector {
                 }
             }
             if let Some(projection) = &waiting.projection {
-                writes.push(projection.to_write(waiting.org, *run, waiting.at_rest));
+                writes.push(projection.to_write(waiting.org, *run, waiting.may_release()));
             }
         }
         let written: Vec<(RunId, bool)> = writes.iter().map(|write| (write.run, write.release)).collect();

@@ -11,6 +11,32 @@ use serde::{Deserialize, Serialize};
 
 pub(super) const SLEEPER: &str = "name: bench.sleeper\nsteps: {nap: {skill: sleep, input: {ms: 3600000}}}\n";
 
+/// A bit of everything that needs a wake-up.
+const MIXED: &str = r#"
+name: bench.mixed
+concurrency: {key: "${{ payload.n }}", limit: 16}
+defaults: {retry: {max_attempts: 5, backoff_ms: 5, max_backoff_ms: 20}}
+steps:
+  flaky: {skill: fail, input: {times: 2}}
+  nap: {skill: sleep, input: {ms: 10}, depends_on: [flaky]}
+  many: {skill: bench.step, foreach: [1, 2, 3, 4, 5], input: {n: "${{ item }}"}, depends_on: [flaky]}
+  child: {skill: workflow, input: {ref: bench.child, payload: {n: "${{ steps.many.output[4].n }}"}}}
+  last: {skill: bench.step, input: {n: "${{ steps.child.output.b.n }}"}, depends_on: [nap]}
+"#;
+const MIXED_CHILD: &str = r#"
+name: bench.child
+steps:
+  a: {skill: bench.step, input: {n: "${{ payload.n }}"}}
+  b: {skill: bench.step, input: {n: "${{ steps.a.output.n }}"}}
+"#;
+/// With the items and the child's steps.
+pub(super) const MIXED_STEPS: usize = 12;
+
+pub(super) async fn deploy_mixed(engine: &Engine) -> anyhow::Result<Arc<Plan>> {
+    engine.deploy(MIXED_CHILD).await?;
+    Ok(engine.deploy(MIXED).await?)
+}
+
 #[derive(Serialize, Deserialize)]
 struct Number {
     n: u64,
@@ -89,7 +115,8 @@ async fn caller(
         if print_acks {
             let accepted = engine.start_plan(plan, new()).await?;
             crate::print_line(&format!("ack {}", accepted.run));
-            engine.wait(accepted.run).await?;
+            let status = engine.wait(accepted.run).await?;
+            anyhow::ensure!(status == milepost_core::status::RunStatus::Completed, "{} is {status}", accepted.run);
         } else {
             let (run, status) = engine.run_plan(plan, new()).await?;
             anyhow::ensure!(status == milepost_core::status::RunStatus::Completed, "run {run} is {status}");

@@ -56,6 +56,9 @@ pub(crate) struct Bench {
     /// Print a line `ack RUN_ID` for every run that is acknowledged, for crash tests
     #[arg(long, hide = true)]
     print_acks: bool,
+    /// How long a node that says nothing is believed to live, for crash tests
+    #[arg(long, hide = true, default_value_t = 10_000)]
+    node_lease_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -68,6 +71,8 @@ enum Scenario {
     Start,
     /// The chain, and nothing but its limit
     Limit,
+    /// Retries, short sleeps, foreach, child runs and a concurrency key, all at once
+    Mixed,
     /// Runs that sleep: what they cost while they do
     Sleep,
 }
@@ -109,17 +114,25 @@ impl Bench {
             other => Database::parse(other),
         };
         let recorder = Arc::new(Recorder::new(database.open().await?));
-        let config = load::skills(Config { inline_concurrency: 1024.max(self.concurrency * 2), ..Config::default() });
+        let inline_concurrency = 1024.max(self.concurrency * 2);
+        let config = Config { inline_concurrency, node_lease_ms: self.node_lease_ms, ..Config::default() };
+        let config = load::skills(config);
         let engine = Engine::open_with(recorder.clone(), config).await?;
         if self.scenario == Scenario::Sleep {
             return self.sleep(engine).await;
         }
-        let steps = if self.scenario == Scenario::Start { 1 } else { self.steps };
-        let document = load::document(self.scenario == Scenario::Fan, steps);
-        let plan = engine.deploy(&document).await?;
+        let steps = match self.scenario {
+            Scenario::Start => 1,
+            Scenario::Mixed => load::MIXED_STEPS,
+            _ => self.steps,
+        };
+        let plan = match self.scenario {
+            Scenario::Mixed => load::deploy_mixed(&engine).await?,
+            scenario => engine.deploy(&load::document(scenario == Scenario::Fan, steps)).await?,
+        };
         load::prefill(&engine, self.prefill).await?;
         // A few runs to warm up: connections, plans, pages.
-        load::drive(&engine, &plan, 16.min(self.runs), 4, false).await?;
+        load::drive(&engine, &plan, 16.min(self.runs), 4, self.print_acks).await?;
         engine.flush_projections().await;
         recorder.record(!self.no_limit);
         let before = Usage::now(&database);

@@ -1,0 +1,107 @@
+//! How a run is started in a test.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::harness::{Run, START, json, plan, run_id};
+use super::invariants::Watcher;
+use crate::event::ParentStep;
+use crate::id::{NodeId, OrgId, RunId};
+use crate::limits::Limits;
+use crate::plan::Plan;
+use crate::run::{Context, Rejection, StartRun, Starting};
+
+/// How a run is started.
+pub(super) struct Start {
+    plan: Arc<Plan>,
+    request: StartRun,
+    limits: Limits,
+    held: u32,
+}
+
+impl Start {
+    pub(super) fn payload(mut self, text: &str) -> Start {
+        self.request.payload = json(text);
+        self
+    }
+
+    pub(super) fn request(mut self, change: impl FnOnce(&mut StartRun)) -> Start {
+        change(&mut self.request);
+        self
+    }
+
+    pub(super) fn limits(mut self, change: impl FnOnce(&mut Limits)) -> Start {
+        change(&mut self.limits);
+        self
+    }
+
+    /// So many other runs hold a slot under the key.
+    pub(super) fn held(mut self, held: u32) -> Start {
+        self.held = held;
+        self
+    }
+
+    pub(super) fn child_of(self, parent: RunId) -> Start {
+        self.request(|request| {
+            request.parent = Some(ParentStep { run: parent, step: "call".to_owned(), logical_attempt: 1, depth: 1 });
+        })
+    }
+
+    pub(super) fn begin(self) -> Run {
+        self.try_begin().unwrap()
+    }
+
+    pub(super) fn try_begin(self) -> Result<Run, Rejection> {
+        let context = Context::new(START, 7, &self.limits);
+        let starting = Starting::check(self.request.clone(), self.plan.clone(), &context)?;
+        let held = starting.question(START).map(|_| self.held);
+        let (state, decision) = starting.begin(held, &context)?;
+        let mut run = Run {
+            state,
+            plan: self.plan,
+            limits: self.limits,
+            now: START,
+            node: NodeId(1),
+            entropy: 8,
+            rows: Vec::new(),
+            events: Vec::new(),
+            timers: BTreeMap::new(),
+            offered: BTreeSet::new(),
+            tasks: BTreeMap::new(),
+            asked_to_stop: BTreeSet::new(),
+            children: BTreeMap::new(),
+            stopped_children: Vec::new(),
+            told_parent: Vec::new(),
+            slots: Vec::new(),
+            checkpoints: Vec::new(),
+            inputs: BTreeMap::new(),
+            signals: 0,
+            watcher: Watcher::default(),
+        };
+        run.follow(decision);
+        Ok(run)
+    }
+}
+
+impl Run {
+    pub(super) fn of(yaml: &str) -> Start {
+        Run::of_plan(plan(yaml))
+    }
+
+    pub(super) fn of_plan(plan: Arc<Plan>) -> Start {
+        let request = StartRun {
+            org: OrgId::DEFAULT,
+            run: run_id(1),
+            payload: json("{}"),
+            request_id: None,
+            priority: 0,
+            start_at: None,
+            parent: None,
+        };
+        Start { plan, request, limits: Limits::default(), held: 0 }
+    }
+
+    pub(super) fn start(yaml: &str, payload: &str) -> Run {
+        Run::of(yaml).payload(payload).begin()
+    }
+}

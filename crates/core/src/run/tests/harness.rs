@@ -1,0 +1,329 @@
+//! A stand-in for the engine: carries out effects in memory, keeps the log as rows, and after every command checks what
+//! must hold of every run at every moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::invariants::Watcher;
+use crate::codec;
+use crate::document;
+use crate::event::{ErrorInfo, Event, StepRef};
+use crate::id::{NodeId, RunId, SignalId};
+use crate::json::Json;
+use crate::limits::Limits;
+use crate::plan::Plan;
+use crate::record::EventRow;
+use crate::run::{
+    CHECKPOINT_FORMAT, ChildOutcome, ChildStart, Command, Context, Decision, Effect, Rejection, RejectionKind,
+    RunState, Signal, TaskRef, TimerChange, decide,
+};
+use crate::status::RunStatus;
+use crate::time::Timestamp;
+
+/// 2027-01-15T08:00:00Z.
+pub(super) const START: Timestamp = Timestamp(1_800_000_000_000_000);
+
+pub(super) fn plan(yaml: &str) -> Arc<Plan> {
+    let source = format!("kind: workflow\nname: t\nversion: 1.0.0\n{yaml}\n");
+    match document::load(&source, &Limits::default()) {
+        Ok(loaded) => Arc::new(loaded.plan),
+        Err(problems) => panic!("{problems:?}\n{source}"),
+    }
+}
+
+pub(super) fn run_id(n: u128) -> RunId {
+    RunId(uuid::Uuid::from_u128((0x0190_0000_0000_7000_8000_u128 << 48) + n))
+}
+
+pub(super) fn json(text: &str) -> Json {
+    Json::parse(text).unwrap()
+}
+
+pub(super) struct Run {
+    pub(super) state: RunState,
+    pub(super) plan: Arc<Plan>,
+    pub(super) limits: Limits,
+    pub(super) now: Timestamp,
+    pub(super) node: NodeId,
+    pub(super) entropy: u64,
+    pub(super) rows: Vec<EventRow>,
+    pub(super) events: Vec<Event>,
+    pub(super) timers: BTreeMap<u64, Timestamp>,
+    /// Ready, and nobody has taken it.
+    pub(super) offered: BTreeSet<StepRef>,
+    /// In the hands of an executor.
+    pub(super) tasks: BTreeMap<StepRef, TaskRef>,
+    pub(super) asked_to_stop: BTreeSet<StepRef>,
+    pub(super) children: BTreeMap<RunId, ChildStart>,
+    pub(super) stopped_children: Vec<(RunId, bool)>,
+    pub(super) told_parent: Vec<ChildOutcome>,
+    pub(super) slots: Vec<&'static str>,
+    pub(super) checkpoints: Vec<(u64, Vec<u8>)>,
+    /// What each task was given last, by step name.
+    pub(super) inputs: BTreeMap<String, Json>,
+    pub(super) signals: u128,
+    pub(super) watcher: Watcher,
+}
+
+impl Run {
+    /// Decides, answers what is asked, carries out the effects, and checks everything.
+    pub(super) fn command(&mut self, command: Command) -> Result<(), Rejection> {
+        let before = self.state.to_checkpoint();
+        self.entropy += 1;
+        let context = Context::new(self.now, self.entropy, &self.limits);
+        match decide(&mut self.state, command.clone(), &context) {
+            Ok(decision) => {
+                self.follow(decision);
+                Ok(())
+            }
+            Err(rejection) => {
+                assert_ne!(rejection.kind, RejectionKind::Bug, "{command:?}: {rejection}\n{}", self.log());
+                assert!(before == self.state.to_checkpoint(), "{command:?} was rejected and changed something");
+                Err(rejection)
+            }
+        }
+    }
+
+    pub(super) fn follow(&mut self, mut decision: Decision) {
+        let mut effects = std::mem::take(&mut decision.effects);
+        let mut rounds = 0;
+        loop {
+            for event in decision.events {
+                self.rows.push(codec::encode(&event, self.state.run, &self.plan, self.now));
+                self.watcher.see(&event, self.rows.last().unwrap(), &self.plan);
+                self.forget_ended(&event);
+                self.events.push(event);
+            }
+            if decision.missing.is_empty() {
+                break;
+            }
+            rounds += 1;
+            assert!(rounds < 10, "asks for {:?} again and again", decision.missing);
+            for seq in decision.missing {
+                let row = &self.rows[usize::try_from(seq).unwrap() - 1];
+                let carried = codec::carried_value(row).unwrap();
+                self.state.learn(seq, carried.unwrap_or_else(|| panic!("event {seq} carries nothing")));
+            }
+            self.entropy += 1;
+            let context = Context::new(self.now, self.entropy, &self.limits);
+            decision = decide(&mut self.state, Command::Continue, &context).unwrap();
+            effects.append(&mut decision.effects);
+        }
+        for effect in effects {
+            self.carry_out(effect);
+        }
+        self.watcher.check(self);
+    }
+
+    fn forget_ended(&mut self, event: &Event) {
+        let ended =
+            matches!(event.body.event_type(), "StepCompleted" | "StepFailed" | "StepSkipped" | "StepRetryScheduled");
+        if let Some(step) = event.step.filter(|_| ended) {
+            self.tasks.remove(&step);
+            self.offered.remove(&step);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Ready { step } => {
+                self.offered.insert(step);
+            }
+            Effect::Execute(task) => {
+                self.offered.remove(&task.task.step);
+                self.tasks.insert(task.task.step, task.task);
+                self.inputs.insert(task.step_id, task.input);
+            }
+            Effect::CancelTask { task } => {
+                self.asked_to_stop.insert(task.step);
+            }
+            Effect::Timer(TimerChange::Arm { seq, due_at }) => {
+                assert!(self.timers.insert(seq, due_at).is_none(), "timer {seq} is armed twice");
+            }
+            Effect::Timer(TimerChange::Disarm { seq }) => {
+                assert!(self.timers.remove(&seq).is_some(), "timer {seq} is not armed");
+            }
+            Effect::StartChild(child) => {
+                assert!(self.children.insert(child.run, *child).is_none(), "a child is started twice");
+            }
+            Effect::StopChild { child, terminate } => self.stopped_children.push((child, terminate)),
+            Effect::NotifyParent { outcome, .. } => self.told_parent.push(outcome),
+            Effect::HoldSlot => self.slots.push("hold"),
+            Effect::WaitForSlot { .. } => self.slots.push("wait"),
+            Effect::ReleaseSlot => self.slots.push("release"),
+            Effect::Checkpoint { seq, state } => self.checkpoints.push((seq, state)),
+        }
+    }
+
+    pub(super) fn step(&self, name: &str) -> StepRef {
+        StepRef::parse(name, &self.plan).unwrap()
+    }
+
+    pub(super) fn task(&self, name: &str) -> TaskRef {
+        *self.tasks.get(&self.step(name)).unwrap_or_else(|| panic!("`{name}` is not under way\n{}", self.log()))
+    }
+
+    pub(super) fn dispatch(&mut self, name: &str) -> Result<(), Rejection> {
+        self.command(Command::Dispatch { step: self.step(name), worker: self.node })
+    }
+
+    /// Hands out all that is ready.
+    pub(super) fn dispatch_all(&mut self) -> &mut Run {
+        while let Some(step) = self.offered.pop_first() {
+            // What is stale is dropped, as an executor would.
+            let _ = self.command(Command::Dispatch { step, worker: self.node });
+        }
+        self
+    }
+
+    pub(super) fn complete(&mut self, name: &str, output: &str) -> &mut Run {
+        let task = self.task(name);
+        self.command(Command::Complete { task, output: json(output) }).unwrap();
+        self
+    }
+
+    pub(super) fn fail(&mut self, name: &str, code: &str, retryable: bool) -> &mut Run {
+        let task = self.task(name);
+        let error = ErrorInfo { code: code.to_owned(), message: "it broke".to_owned(), retryable };
+        self.command(Command::Fail { task, error }).unwrap();
+        self
+    }
+
+    /// Dispatches, then completes the named steps in this order with `{}`.
+    pub(super) fn run_steps(&mut self, names: &[&str]) -> &mut Run {
+        for name in names {
+            self.dispatch_all().complete(name, "{}");
+        }
+        self
+    }
+
+    pub(super) fn next_signal(&mut self) -> SignalId {
+        self.signals += 1;
+        SignalId(uuid::Uuid::from_u128(self.signals))
+    }
+
+    pub(super) fn send(&mut self, name: &str, step: Option<&str>, payload: &str) -> Result<(), Rejection> {
+        let id = self.next_signal();
+        let signal = Signal { id, name: name.to_owned(), step: step.map(str::to_owned), payload: json(payload) };
+        self.command(Command::Signal(signal))
+    }
+
+    pub(super) fn signal(&mut self, name: &str) -> &mut Run {
+        self.send(name, None, "{}").unwrap();
+        self
+    }
+
+    pub(super) fn signal_step(&mut self, name: &str, step: &str) -> &mut Run {
+        self.send(name, Some(step), "{}").unwrap();
+        self
+    }
+
+    pub(super) fn advance_ms(&mut self, ms: u64) -> &mut Run {
+        self.now = self.now.plus_ms(ms);
+        self
+    }
+
+    pub(super) fn fire_due_timers(&mut self) -> &mut Run {
+        let due: Vec<u64> =
+            self.timers.iter().filter(|(_, due_at)| **due_at <= self.now).map(|(seq, _)| *seq).collect();
+        for seq in due {
+            // One may have disarmed another.
+            if self.timers.contains_key(&seq) {
+                self.command(Command::FireTimer { seq }).unwrap();
+            }
+        }
+        self
+    }
+
+    /// To the moment when the next timer rings, and lets it.
+    pub(super) fn next_timer(&mut self) -> &mut Run {
+        let next = self.timers.values().min().copied().expect("a timer is armed");
+        self.now = self.now.max(next);
+        self.fire_due_timers()
+    }
+
+    pub(super) fn only_child(&self) -> RunId {
+        let children: Vec<RunId> = self.state.awaited_children().collect();
+        assert_eq!(children.len(), 1);
+        children[0]
+    }
+
+    pub(super) fn child_ended(&mut self, child: RunId, outcome: ChildOutcome) -> &mut Run {
+        self.command(Command::ChildEnded { child, outcome }).unwrap();
+        self
+    }
+
+    /// The state that the log adds up to. (Each event was seen to survive its row when it was written.)
+    pub(super) fn replayed(&self) -> RunState {
+        let state = RunState::begin(self.state.run, self.plan.clone(), &self.events[0]).unwrap();
+        state.replay(&self.events[1..]).unwrap()
+    }
+
+    /// The state after the newest checkpoint and what came later.
+    pub(super) fn restored(&self) -> RunState {
+        let Some((seq, bytes)) = self.checkpoints.last() else { return self.replayed() };
+        let state = RunState::from_checkpoint(self.state.run, self.plan.clone(), CHECKPOINT_FORMAT, bytes).unwrap();
+        state.replay(&self.events[usize::try_from(*seq).unwrap()..]).unwrap()
+    }
+
+    /// The state is dropped from memory and read again; executors know nothing of it.
+    pub(super) fn evict(&mut self) -> &mut Run {
+        let bytes = self.state.to_checkpoint();
+        self.state = RunState::from_checkpoint(self.state.run, self.plan.clone(), CHECKPOINT_FORMAT, &bytes).unwrap();
+        self
+    }
+
+    /// The node dies with all it had in hand, and another takes the run over.
+    pub(super) fn crash(&mut self) -> &mut Run {
+        let lost = self.node;
+        self.node = NodeId(lost.0 + 1);
+        self.state = self.restored();
+        self.offered.clear();
+        self.tasks.clear();
+        self.command(Command::Adopt { lost: Some(lost) }).unwrap();
+        self
+    }
+
+    pub(super) fn status(&self) -> RunStatus {
+        self.state.status
+    }
+
+    pub(super) fn output(&mut self) -> Value {
+        match self.state.output() {
+            Ok(output) => output.to_value(),
+            Err(missing) => panic!("the output lacks {missing:?}"),
+        }
+    }
+
+    pub(super) fn input(&self, name: &str) -> &str {
+        self.inputs[name].as_str()
+    }
+
+    /// One line per event: `3 StepStarted a 1/1`.
+    pub(super) fn log(&self) -> String {
+        let lines: Vec<String> = self.events.iter().map(|event| super::invariants::line(event, &self.plan)).collect();
+        lines.join("\n")
+    }
+
+    /// The last events are these.
+    #[track_caller]
+    pub(super) fn ends_with(&self, expected: &[&str]) {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        let from = lines.len().saturating_sub(expected.len());
+        assert_eq!(lines[from..], *expected, "\n{log}");
+    }
+
+    #[track_caller]
+    pub(super) fn is(&self, status: RunStatus) {
+        assert_eq!(self.status(), status, "\n{}", self.log());
+    }
+}
+
+/// The rejection's code.
+#[track_caller]
+pub(super) fn code<T: std::fmt::Debug>(result: Result<T, Rejection>) -> &'static str {
+    result.expect_err("it should have been rejected").code
+}

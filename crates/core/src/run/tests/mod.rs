@@ -1,0 +1,17 @@
+//! What a run may do, by example and by property.
+
+mod basics;
+mod begin;
+mod failing;
+mod foreach;
+mod golden;
+mod harness;
+mod invariants;
+mod properties;
+mod random;
+mod recovery;
+mod retries;
+mod signals;
+mod starting;
+mod stopping;
+mod waiting;

@@ -1,0 +1,86 @@
+//! Signals: repeated ones, limits, refusals.
+
+use super::harness::{Run, code, json};
+use crate::run::{Command, Signal};
+use crate::status::RunStatus::{Cancelled, Paused, Running, Terminated};
+
+const ONE: &str = "steps: {a: {skill: x}}";
+
+fn signal(run: &mut Run, name: &str) -> Signal {
+    Signal { id: run.next_signal(), name: name.to_owned(), step: None, payload: json("{}") }
+}
+
+#[test]
+fn the_same_signal_sent_twice_is_one_signal() {
+    let mut run = Run::start(ONE, "{}");
+    let pause = signal(&mut run, "PAUSE");
+    run.command(Command::Signal(pause.clone())).unwrap();
+    run.signal("RESUME").command(Command::Signal(pause.clone())).unwrap();
+    run.is(Running);
+    run.signal("TERMINATE").crash().command(Command::Signal(pause)).unwrap();
+    run.is(Terminated);
+}
+
+#[test]
+fn a_refused_signal_sent_twice_is_refused_once() {
+    let mut run = Run::start(ONE, "{}");
+    let resume = signal(&mut run, "RESUME");
+    run.command(Command::Signal(resume.clone())).unwrap();
+    run.signal("PAUSE").crash().command(Command::Signal(resume)).unwrap();
+    run.is(Paused);
+    assert_eq!(run.log().matches("SignalRejected RESUME").count(), 1);
+}
+
+#[test]
+fn a_signal_has_a_name_of_bounded_length_and_a_payload_of_bounded_size() {
+    let mut run = Run::of(ONE).limits(|limits| limits.signal_bytes = 10).begin();
+    assert_eq!(code(run.send("", None, "1")), "bad_signal");
+    assert_eq!(code(run.send(&"x".repeat(256), None, "1")), "bad_signal");
+    assert_eq!(code(run.send("go", None, r#""0123456789""#)), "signal_too_large");
+    assert_eq!(code(run.send("go", Some("nowhere"), "1")), "unknown_step");
+    let mut run = Run::start(ONE, "{}");
+    assert_eq!(code(run.send("go", None, &format!("{}{}", "[".repeat(100), "]".repeat(100)))), "bad_signal");
+}
+
+#[test]
+fn so_many_signals_are_taken_in_a_minute() {
+    let mut run = Run::start(ONE, "{}");
+    for n in 0..60 {
+        // Refused ones count, too: they are in the log as well.
+        run.signal(if n % 2 == 0 { "go" } else { "RESUME" });
+    }
+    assert_eq!(code(run.send("go", None, "{}")), "too_many_signals");
+    run.evict().advance_ms(59_999);
+    assert_eq!(code(run.send("PAUSE", None, "{}")), "too_many_signals");
+    run.advance_ms(1).signal("PAUSE").is(Paused);
+}
+
+#[test]
+fn a_flooded_run_can_still_be_stopped() {
+    let mut run = Run::of(ONE).limits(|limits| limits.signals_per_minute = 2).begin();
+    run.dispatch_all().signal("go").signal("go").signal("CANCEL").is(Running);
+    assert_eq!(code(run.send("CANCEL", None, "{}")), "too_many_signals");
+    run.signal("TERMINATE").is(Terminated);
+}
+
+#[test]
+fn so_many_signals_are_kept_for_steps_that_may_want_them() {
+    let mut run = Run::of(ONE).limits(|limits| limits.buffered_signals = 2).begin();
+    run.signal("go").signal("stay");
+    assert_eq!(code(run.send("go", None, "{}")), "too_many_signals");
+    run.signal("PAUSE").is(Paused);
+    run.signal("CANCEL").is(Cancelled);
+}
+
+#[test]
+fn a_step_has_one_name() {
+    let mut run = Run::start("steps: {f: {skill: wait, foreach: '${{ [1, 2] }}', input: {signal: go}}}", "{}");
+    for name in ["f[+1]", "f[01]", "f[2]", "f[]", "f[", "f]", "[0]"] {
+        assert_eq!(code(run.send("go", Some(name), "{}")), "unknown_step", "{name}");
+    }
+    run.signal_step("go", "f[1]");
+    run.ends_with(&["6 SignalAccepted go", "7 StepCompleted f[1] 1/1"]);
+    // A signal to the whole step is for any of its items.
+    run.signal_step("go", "f");
+    run.ends_with(&["9 StepCompleted f[0] 1/1", "10 StepCompleted f 1/1", "11 RunCompleted"]);
+}
