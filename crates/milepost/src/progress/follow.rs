@@ -27,8 +27,10 @@ const PAGE: u32 = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Run(RunStatus),
-    /// Told to go while the run goes on; it is left as it is.
+    /// Told to go while the run goes on; it is left to another process.
     Left,
+    /// The same, and now.
+    LeftAtOnce,
 }
 
 pub(crate) struct Follower<'a> {
@@ -78,7 +80,8 @@ impl Follower<'_> {
                         cancelled = true;
                         self.cancel().await;
                     }
-                    Wish::Cancel | Wish::Leave => return Ok(Ended::Left),
+                    Wish::Cancel => return Ok(Ended::LeftAtOnce),
+                    Wish::Leave => return Ok(Ended::Left),
                 },
             }
         }
