@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use comfy_table::Cell;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::status::RunStatus;
 use milepost_engine::view::{EventView, RunSummary};
@@ -177,13 +178,13 @@ fn print_list(context: &Context, runs: &[RunSummary], next_cursor: Option<&str>)
     for run in runs {
         let took = run.started_at.zip(run.completed_at).map(|(from, to)| time::span(to.ms_since(from)));
         rows.add_row([
-            run.run_id.to_string(),
-            run.workflow.clone(),
-            table::run_status(run.status).to_string(),
-            format!("{}/{}", run.steps_done, run.steps_total),
-            time::age(run.created_at, now),
-            took.unwrap_or_default(),
-            run.error.as_ref().map(|error| error.code.clone()).unwrap_or_default(),
+            Cell::new(run.run_id),
+            Cell::new(&run.workflow),
+            table::run_cell(run.status),
+            Cell::new(format!("{}/{}", run.steps_done, run.steps_total)),
+            Cell::new(time::age(run.created_at, now)),
+            Cell::new(took.unwrap_or_default()),
+            Cell::new(run.error.as_ref().map(|error| error.code.as_str()).unwrap_or_default()),
         ]);
     }
     table::print(&rows);

@@ -1,5 +1,6 @@
 //! A run in words: how it ended, and all that is known of it.
 
+use comfy_table::Cell;
 use console::style;
 use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, StepStatus};
@@ -39,7 +40,7 @@ fn failure(step: &StepView) -> String {
     let error = step.error.as_ref().map(|error| format!("{}: {}", error.code, error.message)).unwrap_or_default();
     let attempts =
         if step.logical_attempt > 1 { format!(" after {} attempts", step.logical_attempt) } else { String::new() };
-    format!("  step {} {}{attempts}: {error}", step.step_id, table::step_status(step.status))
+    format!("  step {} failed{attempts}: {error}", step.step_id)
 }
 
 fn print_value(name: &str, value: &Json, run: &str) {
@@ -113,8 +114,14 @@ fn print_steps(view: &RunView) {
             continue;
         }
         let took = step.duration_ms.map(time::span).unwrap_or_default();
-        let status = table::step_status(step.status).to_string();
-        rows.add_row([step.step_id.clone(), step.skill.clone(), status, attempt(step), took, remark(step)]);
+        rows.add_row([
+            Cell::new(&step.step_id),
+            Cell::new(&step.skill),
+            table::step_cell(step.status),
+            Cell::new(attempt(step)),
+            Cell::new(took),
+            Cell::new(remark(step)),
+        ]);
     }
     table::print(&rows);
     if hidden > 0 {
