@@ -20,6 +20,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::committer::{Accepted, Committer, Inbox, Parts, RequestKind};
 use crate::error::EngineError;
 use crate::executor::Executor;
+use crate::lookout::Lookout;
 use crate::plans::Plans;
 use crate::projector::{self, Projector, ProjectorHandle};
 use crate::reaper::Reaper;
@@ -152,7 +153,8 @@ impl Engine {
         let mut services = vec![tokio::spawn(projector_task.run())];
         if config.takes_steps {
             reaper.run_once(config.clock.now()).await?;
-            services.extend([tokio::spawn(reaper.run()), tokio::spawn(timers.run())]);
+            let lookout = Lookout { store: store.clone(), executor: executor.clone(), inbox: inbox.clone() };
+            services.extend([tokio::spawn(reaper.run()), tokio::spawn(timers.run()), tokio::spawn(lookout.run())]);
         } else {
             store.heartbeat(node, config.clock.now(), config.node_lease_ms).await?;
         }

@@ -6,8 +6,8 @@
 mod reduce;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use milepost_core::codec;
@@ -15,8 +15,9 @@ use milepost_core::event::Event;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
-use milepost_store::rows::{HeadRow, ProjectionWrite, WriteResult};
-use milepost_store::{Result, Store};
+use milepost_store::rows::{HeadRow, WriteResult};
+use milepost_store::{Result, Store, StoreError};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
 use crate::clock::Clock;
@@ -32,6 +33,12 @@ const CHUNK: usize = 32;
 /// Lag above this is worth an alert.
 const LAG_HIGH_MS: u64 = 5_000;
 const PAGE: u32 = 1000;
+/// How long until that is tried again which could not be written.
+const AGAIN: Duration = Duration::from_secs(1);
+/// So many runs that are under way are kept in mind.
+const KEPT: usize = 20_000;
+/// How often a projection is made anew while somebody else writes it.
+const REBUILDS: usize = 5;
 
 /// What a commit did to one run.
 #[derive(Debug)]
@@ -48,8 +55,12 @@ pub(crate) struct Committed {
 #[derive(Clone, Debug)]
 pub(crate) struct ProjectorHandle {
     sender: mpsc::Sender<Message>,
+    missed: Arc<Mutex<Missed>>,
     lag_ms: Arc<AtomicU64>,
 }
+
+/// The last commits of runs for which the queue had no room, without their events.
+type Missed = HashMap<RunId, Committed>;
 
 #[derive(Debug)]
 enum Message {
@@ -60,14 +71,19 @@ enum Message {
 impl ProjectorHandle {
     pub(crate) fn new() -> (ProjectorHandle, ProjectorInbox) {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let lag_ms = Arc::new(AtomicU64::new(0));
-        (ProjectorHandle { sender, lag_ms: lag_ms.clone() }, ProjectorInbox { receiver, lag_ms })
+        let (lag_ms, missed) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::default()));
+        let handle = ProjectorHandle { sender, missed: Arc::clone(&missed), lag_ms: Arc::clone(&lag_ms) };
+        (handle, ProjectorInbox { receiver, missed, lag_ms })
     }
 
     /// Never waits: a commit must not be held up by a projection.
     pub(crate) fn committed(&self, committed: Committed) {
-        if self.sender.try_send(Message::Committed(committed)).is_err() {
-            tracing::debug!("the projector is behind; it will read from the log");
+        if let Err(TrySendError::Full(Message::Committed(committed))) =
+            self.sender.try_send(Message::Committed(committed))
+        {
+            tracing::debug!(run = %committed.run, "the projector is behind; it will read from the log");
+            let mut missed = self.missed.lock().expect("no holder of this lock panics");
+            missed.insert(committed.run, Committed { events: Vec::new(), ..committed });
         }
     }
 
@@ -87,6 +103,7 @@ impl ProjectorHandle {
 
 pub(crate) struct ProjectorInbox {
     receiver: mpsc::Receiver<Message>,
+    missed: Arc<Mutex<Missed>>,
     lag_ms: Arc<AtomicU64>,
 }
 
@@ -116,7 +133,13 @@ impl Projector {
     pub(crate) async fn run(mut self) {
         let mut messages = Vec::new();
         let mut flushed = Vec::new();
-        while self.inbox.receiver.recv_many(&mut messages, QUEUE).await > 0 {
+        loop {
+            // What could not be written is tried again, whether or not something new comes.
+            let wait = if self.has_work() { AGAIN } else { Duration::MAX };
+            let received = self.inbox.receiver.recv_many(&mut messages, QUEUE);
+            if tokio::time::timeout(wait, received).await == Ok(0) {
+                return;
+            }
             let hurry = self.take(&mut messages, &mut flushed);
             if !hurry {
                 tokio::time::sleep(GATHER).await;
@@ -126,6 +149,10 @@ impl Projector {
                 self.take(&mut messages, &mut flushed);
             }
             self.run_once().await;
+            if !flushed.is_empty() && self.has_work() {
+                // Somebody else projected some of it meanwhile.
+                self.run_once().await;
+            }
             for done in flushed.drain(..) {
                 done.notify_one();
             }
@@ -139,7 +166,23 @@ impl Projector {
                 Message::Flush(done) => flushed.push(done),
             }
         }
+        let missed = std::mem::take(&mut *self.inbox.missed.lock().expect("no holder of this lock panics"));
+        for committed in missed.into_values() {
+            self.gather_missed(committed);
+        }
         !flushed.is_empty()
+    }
+
+    fn has_work(&self) -> bool {
+        self.waiting.values().any(|waiting| waiting.since.is_some())
+    }
+
+    fn gather_missed(&mut self, missed: Committed) {
+        let run = missed.run;
+        self.gather(missed);
+        if let Some(waiting) = self.waiting.get_mut(&run) {
+            waiting.projection = None;
+        }
     }
 
     fn gather(&mut self, committed: Committed) {
@@ -183,8 +226,12 @@ impl Projector {
                 tracing::warn!(%error, "projections could not be written; they are tried again");
             }
         }
-        if self.waiting.values().all(|waiting| waiting.since.is_none()) {
+        if !self.has_work() {
             self.inbox.lag_ms.store(0, Ordering::Relaxed);
+        }
+        if self.waiting.len() > KEPT {
+            // They are read from the log when there is more of them; another node may have them now.
+            self.waiting.retain(|_, waiting| waiting.since.is_some());
         }
     }
 
@@ -199,9 +246,8 @@ impl Projector {
                     None => continue,
                 }
             }
-            if let Some(projection) = &waiting.projection {
-                writes.push(projection.to_write(waiting.org, *run, waiting.at_rest));
-            }
+            let write = waiting.projection.as_ref();
+            writes.extend(write.and_then(|projection| projection.to_write(waiting.org, *run, waiting.at_rest)));
         }
         let written: Vec<(RunId, bool)> = writes.iter().map(|write| (write.run, write.release)).collect();
         let results = self.store.project(writes).await?;
@@ -261,8 +307,15 @@ pub(crate) async fn current(store: &dyn Store, plan: &Plan, head: &HeadRow) -> R
 
 /// Drops a run's projection and makes it anew from its log.
 pub(crate) async fn rebuild(store: &dyn Store, plan: &Plan, org: OrgId, run: RunId) -> Result<bool> {
-    store.drop_projection(org, run).await?;
-    let Some(projection) = read_up(store, org, run, plan).await? else { return Ok(false) };
-    let write: ProjectionWrite = projection.to_write(org, run, false);
-    Ok(store.project(vec![write]).await? == [WriteResult::Written])
+    for _ in 0..REBUILDS {
+        store.drop_projection(org, run).await?;
+        let projection = read_up(store, org, run, plan).await?;
+        let Some(write) = projection.and_then(|projection| projection.to_write(org, run, false)) else {
+            return Ok(false);
+        };
+        if store.project(vec![write]).await? == [WriteResult::Written] {
+            return Ok(true);
+        }
+    }
+    Err(StoreError::Unavailable(format!("the projection of run {run} is being written by somebody else")))
 }
