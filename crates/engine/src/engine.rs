@@ -266,7 +266,7 @@ impl Engine {
         let end = self.watchers.end(run);
         let accepted = self.inbox.ask(self.start_request(plan, new, run)).await?;
         let status = match accepted.run == run {
-            true => end.await.map_err(|_| EngineError::ShuttingDown)?,
+            true => self.wait_for(run, end).await?,
             false => self.wait(accepted.run).await?,
         };
         Ok((accepted.run, status))
@@ -298,16 +298,25 @@ impl Engine {
     /// There is no such run.
     pub async fn wait(&self, run: RunId) -> Result<RunStatus, EngineError> {
         // First ask to be told, then look: an end between the two is not missed.
-        let mut end = self.watchers.end(run);
+        let end = self.watchers.end(run);
+        let head = self.head(run).await?;
+        if head.status.is_terminal() {
+            return Ok(head.status);
+        }
+        self.wait_for(run, end).await
+    }
+
+    async fn wait_for(&self, run: RunId, mut end: oneshot::Receiver<RunStatus>) -> Result<RunStatus, EngineError> {
         loop {
-            let head = self.head(run).await?;
-            if head.status.is_terminal() {
-                return Ok(head.status);
-            }
-            // Another node may end it: that is seen by looking.
+            // Another node may end it, or the answer of the database was lost: that is seen by looking.
             match tokio::time::timeout(std::time::Duration::from_secs(1), &mut end).await {
                 Ok(ended) => return ended.map_err(|_| EngineError::ShuttingDown),
-                Err(_) => {}
+                Err(_) => {
+                    let head = self.head(run).await?;
+                    if head.status.is_terminal() {
+                        return Ok(head.status);
+                    }
+                }
             }
         }
     }

@@ -49,6 +49,11 @@ impl Watchers {
         }
     }
 
+    /// Ends the streams of a run's events: something may have been missed, and the log has it.
+    pub(crate) fn let_go(&self, run: RunId) {
+        self.events.lock().expect("no holder of this lock panics").remove(&run);
+    }
+
     pub(crate) fn tell_end(&self, run: RunId, status: RunStatus) {
         let waiting = self.ends.lock().expect("no holder of this lock panics").remove(&run);
         for waiter in waiting.into_iter().flatten() {

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use milepost_core::event::{ErrorInfo, Event};
 use milepost_core::id::{OrgId, RunId};
+use milepost_core::plan::Plan;
 use milepost_core::record::EventRow;
 use milepost_core::run::Command;
 use milepost_core::status::RunStatus;
 use milepost_store::rows::{Answer, Batch, Question, TimerWrite, WriteResult};
 use milepost_store::{Store, StoreError, Transaction};
 
-use super::pending::{Asking, Decided, RunPending};
+use super::pending::{Asking, Decided, RunPending, Unsure};
 use super::{Accepted, Committer, Request};
 use crate::error::EngineError;
 use crate::projector::Committed;
@@ -203,14 +204,17 @@ impl Committer {
         self.again.append(&mut self.held);
         match result {
             Ok(results) => {
+                let mut news = Vec::with_capacity(runs.len());
                 for (run, result) in runs.into_iter().zip(results) {
                     match result {
-                        Wrote::Written => self.written(run),
+                        Wrote::Written => news.push(self.written(run)),
                         Wrote::Conflict => self.conflicted(run),
                         Wrote::Refused => self.refused(run),
                         Wrote::Unknown => self.failed(run, &StoreError::Unavailable("try again".to_owned())),
                     }
                 }
+                // Only now: whoever hears of one run and flushes the projector finds the whole batch there.
+                news.into_iter().for_each(|news| self.tell(news));
             }
             Err(error) => {
                 tracing::error!(%error, runs = runs.len(), "a batch could not be written");
@@ -221,7 +225,7 @@ impl Committer {
         }
     }
 
-    fn written(&mut self, run: RunPending) {
+    fn written(&mut self, run: RunPending) -> News {
         let (org, id, last_seq) = (run.org, run.run, run.last_seq());
         // If there is more to come, that was decided in the belief that this node owns the run.
         let at_rest = run.at_rest && self.pending.get(id).is_none();
@@ -237,6 +241,7 @@ impl Committer {
             self.known.insert(id, last_seq);
         }
         self.states.written(id, run.generation);
+        self.unsure.remove(&id);
         for task in run.execute {
             self.executor.begin(org, id, &run.plan, task);
         }
@@ -251,10 +256,7 @@ impl Committer {
         if let Some(key) = run.freed_key {
             self.wake_waiting(org, key);
         }
-        for decided in run.decided {
-            decided.tell();
-        }
-        self.tell(org, id, &run.plan, &run.events);
+        let news = self.news(id, run.decided, &run.plan, &run.events);
         self.projector.committed(Committed {
             org,
             run: id,
@@ -263,18 +265,25 @@ impl Committer {
             events: run.events,
             at_rest,
         });
+        news
     }
 
-    fn tell(&self, _org: OrgId, run: RunId, plan: &Arc<milepost_core::plan::Plan>, events: &[Event]) {
-        if self.watchers.wants_events(run) {
+    fn news(&self, run: RunId, decided: Vec<Decided>, plan: &Arc<Plan>, events: &[Event]) -> News {
+        let rows = self.watchers.wants_events(run).then(|| {
             let now = self.clock.now();
-            let rows: Arc<[EventRow]> =
-                events.iter().map(|event| milepost_core::codec::encode(event, run, plan, now)).collect();
-            self.watchers.tell_events(run, &rows);
-        }
+            events.iter().map(|event| milepost_core::codec::encode(event, run, plan, now)).collect()
+        });
         let ended = events.iter().rev().find_map(|event| event.body.run_status()).filter(|status| status.is_terminal());
-        if let Some(status) = ended {
-            self.watchers.tell_end(run, status);
+        News { run, decided, rows, ended }
+    }
+
+    fn tell(&self, news: News) {
+        news.decided.into_iter().for_each(Decided::tell);
+        if let Some(rows) = &news.rows {
+            self.watchers.tell_events(news.run, rows);
+        }
+        if let Some(status) = news.ended {
+            self.watchers.tell_end(news.run, status);
         }
     }
 
@@ -330,8 +339,20 @@ impl Committer {
                 self.later(decided.again());
             }
         }
-        // Steps that were handed out by this batch are found again when the run is read; so is a run that arrived
-        // although its writer was told otherwise.
+        for timer in &run.timers {
+            // If it was written, it has to ring; else that changes nothing.
+            if let TimerWrite::Arm { seq, due_at } = timer {
+                self.timers.arm(run.org, run.run, *seq, *due_at);
+            }
+        }
+        // What may have happened unseen is in the log.
+        self.watchers.let_go(run.run);
+        if !run.execute.is_empty() {
+            let unsure = Unsure { plan: run.plan, expected_seq: run.expected_seq, tasks: run.execute };
+            self.unsure.insert(run.run, unsure);
+        }
+        // Ready steps are offered again when the run is read; so are those of a run that arrived although its writer was
+        // told otherwise.
         self.later(Request::revive(run.org, run.run));
     }
 
@@ -343,6 +364,14 @@ impl Committer {
             inbox.report(request).await;
         });
     }
+}
+
+/// What is to be told of a run once its batch is written.
+struct News {
+    run: RunId,
+    decided: Vec<Decided>,
+    rows: Option<Arc<[EventRow]>>,
+    ended: Option<RunStatus>,
 }
 
 /// What this batch takes, which the database does not know yet.

@@ -140,6 +140,7 @@ impl Committer {
                     {
                         Ok(state) => {
                             self.states.insert_loaded(state, &loaded.head, self.node);
+                            self.carry_out_unsure(loaded.head.org, run, loaded.head.last_seq);
                             self.compare_with_known(loaded.head.org, run, loaded.head.last_seq);
                         }
                         Err(error) => {
@@ -175,6 +176,23 @@ impl Committer {
         } else {
             self.known.insert(run, last_seq);
             self.again.push(Request::revive(org, run));
+        }
+    }
+
+    /// A batch of which nobody knew was written after all: what it handed out is carried out now.
+    fn carry_out_unsure(&mut self, org: OrgId, run: RunId, last_seq: u64) {
+        let Some(entry) = self.states.peek(run) else { return };
+        // As long as the log has not moved, that batch may yet arrive.
+        if self.unsure.get(&run).is_none_or(|unsure| unsure.expected_seq == last_seq) {
+            return;
+        }
+        let Some(unsure) = self.unsure.remove(&run) else { return };
+        let ours = entry.owner == Some(self.node);
+        for task in unsure.tasks {
+            if ours && dispatch::goes_on(&entry.state, task.task, &self.limits) {
+                self.ready.occupy();
+                self.executor.begin(org, run, &unsure.plan, task);
+            }
         }
     }
 
@@ -246,7 +264,10 @@ impl Committer {
     ) -> Result<Accepted, EngineError> {
         let (now, entropy) = (self.clock.now(), self.next_entropy());
         let context = Context::new(now, entropy, &self.limits);
-        let entry = self.states.get(run).filter(|entry| entry.state.org == org).ok_or(EngineError::NoSuchRun(run))?;
+        let Some(entry) = self.states.get(run).filter(|entry| entry.state.org == org) else {
+            self.unsure.remove(&run);
+            return Err(EngineError::NoSuchRun(run));
+        };
         for (seq, json) in learned.into_iter().flatten() {
             entry.state.learn(seq, json);
         }

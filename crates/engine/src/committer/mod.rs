@@ -39,7 +39,7 @@ use crate::watch::Watchers;
 
 use commit::InFlight;
 use dispatch::ReadyQueue;
-use pending::Pending;
+use pending::{Pending, Unsure};
 use states::States;
 pub(crate) use states::restore;
 
@@ -176,6 +176,8 @@ pub(crate) struct Committer {
     again: Vec<Request>,
     /// Requests for runs that cannot be read before the batch on its way has arrived.
     held: Vec<Request>,
+    /// Steps handed out by batches of which nobody knows whether they were written.
+    unsure: HashMap<RunId, Unsure>,
     /// Runs that this node has work of: up to where it has written or read their logs.
     known: HashMap<RunId, u64>,
     entropy: u64,
@@ -216,6 +218,7 @@ impl Committer {
             ready: ReadyQueue::new(parts.inline_concurrency),
             again: Vec::new(),
             held: Vec::new(),
+            unsure: HashMap::new(),
             known: HashMap::new(),
             entropy: crate::clock::entropy(),
         }

@@ -94,6 +94,15 @@ impl RunPending {
     }
 }
 
+/// What a batch handed out of which nobody knows whether it was written: if the log says that it was, it is carried out.
+#[derive(Debug)]
+pub(super) struct Unsure {
+    pub(super) plan: Arc<Plan>,
+    /// Where the run stood before.
+    pub(super) expected_seq: u64,
+    pub(super) tasks: Vec<Task>,
+}
+
 /// A timer that is armed and disarmed in one batch need not be written at all.
 fn net_timers(changes: &[TimerWrite]) -> Vec<TimerWrite> {
     let seq_of = |change: &TimerWrite| match change {

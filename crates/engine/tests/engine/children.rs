@@ -8,17 +8,19 @@ use serde_json::json;
 
 use crate::support::*;
 
-on!(memory, sqlite:
-    a_child_gives_its_output_to_its_parent,
-    a_failing_child_fails_its_step,
-    a_child_that_does_not_exist_fails_its_step,
-    cancelling_a_parent_cancels_its_child,
-    terminating_a_parent_terminates_its_child,
-    a_workflow_that_starts_itself_ends,
-    many_children_end_at_once,
-    a_child_with_a_concurrency_key_starts_with_its_parent,
-);
-on!(postgres: cancelling_a_parent_cancels_its_child, many_children_end_at_once);
+on! {
+    embedded: [
+        a_child_gives_its_output_to_its_parent,
+        a_failing_child_fails_its_step,
+        a_child_that_does_not_exist_fails_its_step,
+        cancelling_a_parent_cancels_its_child,
+        terminating_a_parent_terminates_its_child,
+        a_workflow_that_starts_itself_ends,
+        many_children_end_at_once,
+        a_child_with_a_concurrency_key_starts_with_its_parent,
+    ],
+    postgres: [cancelling_a_parent_cancels_its_child, many_children_end_at_once]
+}
 
 const CHILD: &str = r#"{name: child, steps: {a: {skill: echo, input: {n: "${{ payload.n * 2 }}"}}}}"#;
 const PARENT: &str = r#"

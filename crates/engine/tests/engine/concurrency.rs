@@ -10,16 +10,17 @@ use serde_json::{Value, json};
 
 use crate::support::*;
 
-on!(memory, sqlite, postgres:
-    a_key_is_never_held_by_more_than_its_limit,
-    fifty_of_the_same_request_are_one_run,
-);
-on!(memory, sqlite:
-    those_who_wait_go_on_by_priority_then_age,
-    a_key_without_room_may_refuse,
-    a_request_that_was_refused_is_no_run,
-    a_queue_works_with_no_cache_at_all,
-);
+on! {
+    embedded: [
+        a_key_is_never_held_by_more_than_its_limit,
+        fifty_of_the_same_request_are_one_run,
+        those_who_wait_go_on_by_priority_then_age,
+        a_key_without_room_may_refuse,
+        a_request_that_was_refused_is_no_run,
+        a_queue_works_with_no_cache_at_all,
+    ],
+    postgres: [a_key_is_never_held_by_more_than_its_limit, fifty_of_the_same_request_are_one_run]
+}
 
 const KEYED: &str = r#"
 name: keyed

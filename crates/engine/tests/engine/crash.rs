@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use milepost_core::id::RunId;
 use milepost_core::status::RunStatus;
@@ -12,13 +13,16 @@ use tokio::sync::mpsc;
 
 use crate::support::*;
 
-on!(memory, sqlite, postgres: acknowledged_runs_end_however_often_the_node_dies);
-on!(memory, sqlite:
-    a_step_under_way_is_handed_out_again_as_the_same_attempt,
-    what_was_not_projected_is_projected_by_the_next_node,
-    a_node_that_leaves_hands_its_runs_over_at_once,
-    a_run_reopened_just_before_the_crash_is_not_lost,
-);
+on! {
+    embedded: [
+        acknowledged_runs_end_however_often_the_node_dies,
+        a_step_under_way_is_handed_out_again_as_the_same_attempt,
+        what_was_not_projected_is_projected_by_the_next_node,
+        a_node_that_leaves_hands_its_runs_over_at_once,
+        a_run_reopened_just_before_the_crash_is_not_lost,
+    ],
+    postgres: [acknowledged_runs_end_however_often_the_node_dies]
+}
 
 const MIXED: &str = r#"
 name: mixed
@@ -90,15 +94,17 @@ async fn acknowledged_runs_end_however_often_the_node_dies(home: Home) {
         let end = engine.run(*run).await.unwrap();
         assert_eq!(output(&end, "end"), json!({"n": end.payload.to_value()["n"]}));
     }
-    within(async {
+    let all_done = async {
         // Nodes that died a moment ago may still own runs that have ended.
         while engine.store().dead_nodes(now()).await.unwrap().len() + engine.store().unprojected(1).await.unwrap().len()
             > 0
         {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-    })
-    .await;
+    };
+    if tokio::time::timeout(Duration::from_secs(20), all_done).await.is_err() {
+        panic!("{}", open_ends(engine.store()).await);
+    }
     for run in &acknowledged {
         one_history(engine.store(), *run).await;
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use milepost_core::hash::Digest;
@@ -318,7 +319,11 @@ async fn scenario(plan: Plan, cached_bytes: usize) {
 }
 
 async fn every_call(fault: Fault, count: u64, cached_bytes: usize) {
-    let scenarios = (0..CALLS).map(|first| scenario(Plan { fault, first, count }, cached_bytes));
+    let scenarios = (0..CALLS).map(|first| async move {
+        let plan = Plan { fault, first, count };
+        let in_time = tokio::time::timeout(Duration::from_secs(30), scenario(plan, cached_bytes)).await;
+        assert!(in_time.is_ok(), "{plan:?} with {cached_bytes} bytes of cache: something is stuck");
+    });
     futures::future::join_all(scenarios).await;
 }
 

@@ -10,19 +10,23 @@ use serde_json::{Value, json};
 
 use crate::support::*;
 
-on!(memory, sqlite, postgres: a_chain_hands_outputs_on, foreach_goes_over_a_thousand_items);
-on!(memory, sqlite:
-    a_diamond_joins_what_it_split,
-    a_false_condition_skips_a_step_and_not_what_follows,
-    retries_wait_longer_each_time,
-    a_step_that_takes_too_long_fails,
-    a_panic_fails_its_step_and_nothing_else,
-    an_error_that_is_final_is_not_retried,
-    a_failure_leaves_other_branches_alone_if_told_to,
-    higher_priority_goes_first,
-    a_run_starts_when_its_time_has_come,
-    what_nobody_can_do_is_refused_at_the_door,
-);
+on! {
+    embedded: [
+        a_chain_hands_outputs_on,
+        foreach_goes_over_a_thousand_items,
+        a_diamond_joins_what_it_split,
+        a_false_condition_skips_a_step_and_not_what_follows,
+        retries_wait_longer_each_time,
+        a_step_that_takes_too_long_fails,
+        a_panic_fails_its_step_and_nothing_else,
+        an_error_that_is_final_is_not_retried,
+        a_failure_leaves_other_branches_alone_if_told_to,
+        higher_priority_goes_first,
+        a_run_starts_when_its_time_has_come,
+        what_nobody_can_do_is_refused_at_the_door,
+    ],
+    postgres: [a_chain_hands_outputs_on, foreach_goes_over_a_thousand_items]
+}
 
 async fn a_chain_hands_outputs_on(home: Home) {
     let engine = home.open(config()).await;

@@ -13,19 +13,21 @@ use serde_json::{Value, json};
 
 use crate::support::*;
 
-on!(memory, sqlite:
-    a_wait_ends_with_its_signal,
-    a_signal_that_comes_early_is_kept,
-    pause_holds_back_ready_steps,
-    cancel_takes_a_program_and_its_children_down,
-    terminate_ends_at_once,
-    approval_lets_a_run_go_on_or_ends_it,
-    a_failed_step_can_be_tried_again,
-    steps_can_be_skipped,
-    the_same_signal_twice_is_one,
-    a_signal_that_does_not_fit_is_refused_and_on_record,
-);
-on!(postgres: a_wait_ends_with_its_signal, a_failed_step_can_be_tried_again);
+on! {
+    embedded: [
+        a_wait_ends_with_its_signal,
+        a_signal_that_comes_early_is_kept,
+        pause_holds_back_ready_steps,
+        cancel_takes_a_program_and_its_children_down,
+        terminate_ends_at_once,
+        approval_lets_a_run_go_on_or_ends_it,
+        a_failed_step_can_be_tried_again,
+        steps_can_be_skipped,
+        the_same_signal_twice_is_one,
+        a_signal_that_does_not_fit_is_refused_and_on_record,
+    ],
+    postgres: [a_wait_ends_with_its_signal, a_failed_step_can_be_tried_again]
+}
 
 const WAITS: &str = r#"
 name: waits

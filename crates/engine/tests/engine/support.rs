@@ -65,31 +65,21 @@ impl Home {
     }
 }
 
-/// Makes a test of each function for each of the stores.
+/// Makes a test of each function for the stores that need no server, and of some for Postgres, too.
 macro_rules! on {
-    ($($store:ident),+: $($name:ident),+ $(,)?) => { $crate::support::on!(@stores [$($store)+] [$($name)+]); };
-    (@stores [] [$($name:ident)+]) => {};
-    (@stores [$store:ident $($rest:ident)*] [$($name:ident)+]) => {
-        $crate::support::on!(@one $store [$($name)+]);
-        $crate::support::on!(@stores [$($rest)*] [$($name)+]);
-    };
-    (@one memory [$($name:ident)+]) => {
+    (embedded: [$($embedded:ident),+ $(,)?], postgres: [$($postgres:ident),* $(,)?]) => {
         mod memory { $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() { super::$name($crate::support::Home::memory()).await; }
+            async fn $embedded() { super::$embedded($crate::support::Home::memory()).await; }
         )+ }
-    };
-    (@one sqlite [$($name:ident)+]) => {
         mod sqlite { $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() { super::$name($crate::support::Home::sqlite()).await; }
+            async fn $embedded() { super::$embedded($crate::support::Home::sqlite()).await; }
         )+ }
-    };
-    (@one postgres [$($name:ident)+]) => {
         mod postgres { $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() { super::$name($crate::support::Home::postgres().await).await; }
-        )+ }
+            async fn $postgres() { super::$postgres($crate::support::Home::postgres().await).await; }
+        )* }
     };
 }
 pub(crate) use on;
@@ -300,4 +290,17 @@ pub(crate) async fn one_history(store: &Arc<dyn Store>, run: RunId) {
 pub(crate) async fn healthy(store: &Arc<dyn Store>) {
     let diagnosis = diagnose(store, now()).await.unwrap();
     assert!(diagnosis.findings.is_empty(), "{:#?}", diagnosis.findings);
+}
+
+/// What a test that waits in vain should say.
+pub(crate) async fn open_ends(store: &Arc<dyn Store>) -> String {
+    let mut text = format!("dead: {:?}\n", store.dead_nodes(now()).await.unwrap());
+    for dead in store.dead_nodes(now()).await.unwrap() {
+        text += &format!("{dead:?} owns {:?}\n", store.owned_runs(dead, None, 10).await.unwrap());
+    }
+    text += &format!("unprojected: {:?}\n", store.unprojected(10).await.unwrap());
+    for head in store.open_runs(None, 10).await.unwrap() {
+        text += &format!("open: {head:?}\n  {:?}\n", types(store, head.run).await);
+    }
+    text
 }

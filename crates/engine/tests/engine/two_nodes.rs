@@ -7,19 +7,20 @@ use milepost_engine::{Config, Engine, EngineError, NewRun};
 
 use crate::support::*;
 
-on!(memory, sqlite, postgres:
-    signals_from_both_nodes_are_all_heard,
-    a_wait_is_answered_through_another_node,
-    a_step_is_cancelled_through_another_node,
-    the_same_request_to_two_nodes_is_one_run,
-);
-on!(memory, sqlite:
-    a_pause_through_another_node_holds_back_steps,
-    a_node_that_dies_is_replaced_by_one_that_had_sent_a_signal,
-    children_on_two_nodes_end_together,
-    a_run_is_not_taken_from_a_node_that_works_on_it,
-    what_a_node_does_not_know_is_read_before_it_is_refused,
-);
+on! {
+    embedded: [
+        signals_from_both_nodes_are_all_heard,
+        a_wait_is_answered_through_another_node,
+        a_step_is_cancelled_through_another_node,
+        the_same_request_to_two_nodes_is_one_run,
+        a_pause_through_another_node_holds_back_steps,
+        a_node_that_dies_is_replaced_by_one_that_had_sent_a_signal,
+        children_on_two_nodes_end_together,
+        a_run_is_not_taken_from_a_node_that_works_on_it,
+        what_a_node_does_not_know_is_read_before_it_is_refused,
+    ],
+    postgres: [signals_from_both_nodes_are_all_heard, a_wait_is_answered_through_another_node, a_step_is_cancelled_through_another_node, the_same_request_to_two_nodes_is_one_run]
+}
 
 async fn two(home: &Home, gate: &Gate) -> (Engine, Engine) {
     (home.open(config().gate(gate)).await, home.open(config().gate(gate)).await)
