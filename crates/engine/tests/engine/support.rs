@@ -304,3 +304,16 @@ pub(crate) async fn open_ends(store: &Arc<dyn Store>) -> String {
     }
     text
 }
+
+/// Changes the database file behind the engine's back.
+pub(crate) fn tamper(home: &Home, sql: &str) {
+    let Home::Sqlite(folder) = home else { panic!("only a file can be tampered with") };
+    let connection = rusqlite::Connection::open(folder.path().join("runs.db")).unwrap();
+    connection.busy_timeout(Duration::from_secs(10)).unwrap();
+    connection.execute_batch(sql).unwrap();
+}
+
+/// A run's id as SQL text.
+pub(crate) fn sql_id(run: RunId) -> String {
+    format!("x'{}'", run.0.simple())
+}
