@@ -99,6 +99,8 @@ async fn look_at(
     }
     match has_wake_up(store, &state, &loaded.head, dead, now).await? {
         true => Ok(None),
+        // It went on while it was looked at.
+        false if store.head(head.org, head.run).await?.is_none_or(|now| now.last_seq != state.last_seq) => Ok(None),
         false => finding("no_wake_up", format!("it is {} and nothing will wake it", state.status)),
     }
 }

@@ -20,6 +20,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::committer::{Accepted, Committer, Inbox, Parts, RequestKind};
 use crate::error::EngineError;
 use crate::executor::Executor;
+use crate::lookout::Lookout;
 use crate::plans::Plans;
 use crate::projector::{self, Projector, ProjectorHandle};
 use crate::reaper::Reaper;
@@ -152,7 +153,8 @@ impl Engine {
         let mut services = vec![tokio::spawn(projector_task.run())];
         if config.takes_steps {
             reaper.run_once(config.clock.now()).await?;
-            services.extend([tokio::spawn(reaper.run()), tokio::spawn(timers.run())]);
+            let lookout = Lookout { store: store.clone(), executor: executor.clone(), inbox: inbox.clone() };
+            services.extend([tokio::spawn(reaper.run()), tokio::spawn(timers.run()), tokio::spawn(lookout.run())]);
         } else {
             store.heartbeat(node, config.clock.now(), config.node_lease_ms).await?;
         }
@@ -264,7 +266,7 @@ impl Engine {
         let end = self.watchers.end(run);
         let accepted = self.inbox.ask(self.start_request(plan, new, run)).await?;
         let status = match accepted.run == run {
-            true => end.await.map_err(|_| EngineError::ShuttingDown)?,
+            true => self.wait_for(run, end).await?,
             false => self.wait(accepted.run).await?,
         };
         Ok((accepted.run, status))
@@ -296,16 +298,25 @@ impl Engine {
     /// There is no such run.
     pub async fn wait(&self, run: RunId) -> Result<RunStatus, EngineError> {
         // First ask to be told, then look: an end between the two is not missed.
-        let mut end = self.watchers.end(run);
+        let end = self.watchers.end(run);
+        let head = self.head(run).await?;
+        if head.status.is_terminal() {
+            return Ok(head.status);
+        }
+        self.wait_for(run, end).await
+    }
+
+    async fn wait_for(&self, run: RunId, mut end: oneshot::Receiver<RunStatus>) -> Result<RunStatus, EngineError> {
         loop {
-            let head = self.head(run).await?;
-            if head.status.is_terminal() {
-                return Ok(head.status);
-            }
-            // Another node may end it: that is seen by looking.
+            // Another node may end it, or the answer of the database was lost: that is seen by looking.
             match tokio::time::timeout(std::time::Duration::from_secs(1), &mut end).await {
                 Ok(ended) => return ended.map_err(|_| EngineError::ShuttingDown),
-                Err(_) => {}
+                Err(_) => {
+                    let head = self.head(run).await?;
+                    if head.status.is_terminal() {
+                        return Ok(head.status);
+                    }
+                }
             }
         }
     }

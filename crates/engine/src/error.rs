@@ -39,6 +39,11 @@ fn unknown_skills(skills: &[(String, String)]) -> String {
 }
 
 impl EngineError {
+    /// The same may succeed when it is tried again.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, EngineError::Store(StoreError::Unavailable(_) | StoreError::DiskFull(_)))
+    }
+
     /// A stable word for programs.
     #[must_use]
     pub fn code(&self) -> &'static str {

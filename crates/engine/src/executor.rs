@@ -1,8 +1,8 @@
 //! The inline executor: carries tasks out in this process. An inline step needs no row of its own; its lease is its node's.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use milepost_core::event::ErrorInfo;
@@ -29,7 +29,13 @@ struct Shared {
     limits: Limits,
     inbox: Inbox,
     log: Option<LogSink>,
-    under_way: Mutex<HashMap<Key, AbortHandle>>,
+    under_way: Mutex<HashMap<Key, UnderWay>>,
+}
+
+struct UnderWay {
+    org: OrgId,
+    since: Instant,
+    handle: AbortHandle,
 }
 
 impl Executor {
@@ -55,13 +61,26 @@ impl Executor {
             }
             shared.inbox.report(Request::outcome(org, run, command)).await;
         });
-        under_way.insert(key, handle.abort_handle());
+        under_way.insert(key, UnderWay { org, since: Instant::now(), handle: handle.abort_handle() });
+    }
+
+    /// The attempts of a run that are under way here.
+    pub(crate) fn tasks_of(&self, run: RunId) -> Vec<TaskRef> {
+        let under_way = self.shared.under_way.lock().expect("no holder of this lock panics");
+        under_way.keys().filter(|(of, _)| *of == run).map(|(_, task)| *task).collect()
+    }
+
+    /// The runs of attempts that have been under way for at least so long.
+    pub(crate) fn runs_under_way(&self, at_least: Duration) -> BTreeSet<(OrgId, RunId)> {
+        let under_way = self.shared.under_way.lock().expect("no holder of this lock panics");
+        let long = under_way.iter().filter(|(_, task)| task.since.elapsed() >= at_least);
+        long.map(|((run, _), task)| (task.org, *run)).collect()
     }
 
     /// Stops a task, if it has not ended by itself. Its future is dropped; the attempt is reported as cancelled.
     pub(crate) fn cancel(&self, org: OrgId, run: RunId, task: TaskRef) {
-        let Some(handle) = self.shared.forget(&(run, task)) else { return };
-        handle.abort();
+        let Some(under_way) = self.shared.forget(&(run, task)) else { return };
+        under_way.handle.abort();
         let shared = self.shared.clone();
         tokio::spawn(async move {
             let error = ErrorInfo::fatal("cancelled", "the run was stopped");
@@ -71,8 +90,8 @@ impl Executor {
 
     pub(crate) fn abort_all(&self) {
         let mut under_way = self.shared.under_way.lock().expect("no holder of this lock panics");
-        for (_, handle) in under_way.drain() {
-            handle.abort();
+        for (_, task) in under_way.drain() {
+            task.handle.abort();
         }
     }
 }
@@ -84,7 +103,7 @@ impl std::fmt::Debug for Executor {
 }
 
 impl Shared {
-    fn forget(&self, key: &Key) -> Option<AbortHandle> {
+    fn forget(&self, key: &Key) -> Option<UnderWay> {
         self.under_way.lock().expect("no holder of this lock panics").remove(key)
     }
 
@@ -109,7 +128,9 @@ impl Shared {
             env: step.env.iter().filter_map(|name| Some((name.to_string(), std::env::var(&**name).ok()?))).collect(),
             log: self.log.clone(),
         };
-        let work = std::panic::AssertUnwindSafe(skill(context, task.input.clone())).catch_unwind();
+        // Called in there, too: a function may panic before it returns its future.
+        let input = task.input.clone();
+        let work = std::panic::AssertUnwindSafe(async move { skill(context, input).await }).catch_unwind();
         let ended = match step.timeout_ms {
             None => work.await,
             Some(ms) => tokio::time::timeout(Duration::from_millis(ms), work)

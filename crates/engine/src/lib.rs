@@ -8,6 +8,7 @@ mod doctor;
 mod engine;
 mod error;
 mod executor;
+mod lookout;
 mod outlook;
 mod plans;
 mod projector;

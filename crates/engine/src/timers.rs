@@ -107,7 +107,14 @@ impl Timers {
         };
         let mut after: Option<TimerRow> = None;
         loop {
-            let page = self.store.timers_until(after, horizon, PAGE).await?;
+            let page = match self.store.timers_until(after, horizon, PAGE).await {
+                Ok(page) => page,
+                Err(error) => {
+                    // What was not read is read next time.
+                    self.handle.soon.lock().expect("no holder of this lock panics").read_until = read_until;
+                    return Err(error);
+                }
+            };
             let mut soon = self.handle.soon.lock().expect("no holder of this lock panics");
             for timer in &page {
                 if timer.due_at > read_until || timer.due_at <= now {
@@ -125,7 +132,8 @@ impl Timers {
 
     pub(crate) async fn run(self) {
         loop {
-            let wait = match self.run_once(self.clock.now()).await {
+            let now = self.clock.now();
+            let wait = match self.run_once(now).await {
                 Ok(next) => Duration::from_millis(next.ms_since(self.clock.now()).saturating_add(1)),
                 Err(error) => {
                     tracing::warn!(%error, "timers cannot be read");
@@ -135,6 +143,7 @@ impl Timers {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = self.handle.earlier.notified() => {}
+                () = self.clock.set_from(now) => {}
             }
         }
     }

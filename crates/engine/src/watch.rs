@@ -11,9 +11,11 @@ use tokio::sync::{mpsc, oneshot};
 /// A watcher that falls this far behind is let go; it can read the log and come back.
 const QUEUE: usize = 4096;
 
+type EventSender = mpsc::Sender<Arc<[EventRow]>>;
+
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
-    events: Mutex<HashMap<RunId, Vec<mpsc::Sender<Arc<[EventRow]>>>>>,
+    events: Mutex<HashMap<RunId, Vec<EventSender>>>,
     ends: Mutex<HashMap<RunId, Vec<oneshot::Sender<RunStatus>>>>,
 }
 
@@ -21,13 +23,17 @@ impl Watchers {
     /// Events of a run from now on. The stream ends when its reader is too slow.
     pub(crate) fn events(&self, run: RunId) -> mpsc::Receiver<Arc<[EventRow]>> {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        self.events.lock().expect("no holder of this lock panics").entry(run).or_default().push(sender);
+        let mut events = self.events.lock().expect("no holder of this lock panics");
+        sweep(&mut events, mpsc::Sender::is_closed);
+        events.entry(run).or_default().push(sender);
         receiver
     }
 
     pub(crate) fn end(&self, run: RunId) -> oneshot::Receiver<RunStatus> {
         let (sender, receiver) = oneshot::channel();
-        self.ends.lock().expect("no holder of this lock panics").entry(run).or_default().push(sender);
+        let mut ends = self.ends.lock().expect("no holder of this lock panics");
+        sweep(&mut ends, oneshot::Sender::is_closed);
+        ends.entry(run).or_default().push(sender);
         receiver
     }
 
@@ -45,11 +51,46 @@ impl Watchers {
         }
     }
 
+    /// Ends the streams of a run's events: something may have been missed, and the log has it.
+    pub(crate) fn let_go(&self, run: RunId) {
+        self.events.lock().expect("no holder of this lock panics").remove(&run);
+    }
+
     pub(crate) fn tell_end(&self, run: RunId, status: RunStatus) {
         let waiting = self.ends.lock().expect("no holder of this lock panics").remove(&run);
         for waiter in waiting.into_iter().flatten() {
             // One that no longer waits is no loss.
             let _ = waiter.send(status);
         }
+    }
+}
+
+/// Lets go of those who no longer wait, each time the map would have to grow: that costs little, and keeps it as small as
+/// the number of those who do.
+fn sweep<T>(waiting: &mut HashMap<RunId, Vec<T>>, gone: impl Fn(&T) -> bool) {
+    if waiting.len() == waiting.capacity() {
+        waiting.retain(|_, waiters| {
+            waiters.retain(|waiter| !gone(waiter));
+            !waiters.is_empty()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_wait_no_longer_are_let_go() {
+        let watchers = Watchers::default();
+        let stays = watchers.end(RunId(uuid::Uuid::from_u128(7)));
+        for n in 0..10_000 {
+            drop(watchers.end(RunId(uuid::Uuid::from_u128(n))));
+            drop(watchers.events(RunId(uuid::Uuid::from_u128(n))));
+        }
+        assert!(watchers.ends.lock().unwrap().len() < 100);
+        assert!(watchers.events.lock().unwrap().len() < 100);
+        watchers.tell_end(RunId(uuid::Uuid::from_u128(7)), RunStatus::Completed);
+        assert_eq!(stays.blocking_recv(), Ok(RunStatus::Completed));
     }
 }

@@ -28,7 +28,7 @@ fn main() {
         let batches = steps(size, rows / EVENTS_PER_STEP);
         let file = |name: &str| folder.path().join(format!("{name}-{size}.db"));
         let stored = runtime.block_on(through_store(&file("store"), &batches, true));
-        let recorded: Vec<Recorded> = batches.iter().cloned().map(Recorded::Commit).collect();
+        let recorded: Vec<Recorded> = batches.iter().map(|batch| Recorded::Commit(batch.clone().into())).collect();
         let bare = sqlite::replay(&file("bare"), &recorded).expect("a new database");
         let without = runtime.block_on(through_store(&file("without"), &batches, false));
         let rate = |time: Duration| rows as f64 / time.as_secs_f64();
@@ -66,7 +66,7 @@ async fn through_store(path: &Path, batches: &[Batch], index: bool) -> Duration 
     let batches = batches.to_vec();
     let start = Instant::now();
     for batch in batches {
-        store.commit(batch).await.expect("a valid batch");
+        store.commit(batch.into()).await.expect("a valid batch");
     }
     start.elapsed()
 }

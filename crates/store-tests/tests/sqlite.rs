@@ -50,7 +50,7 @@ async fn what_was_committed_is_there_after_reopening() {
     let run = new_run();
     let store = open(&folder);
     assert_eq!(store.schema_version().await.unwrap(), 1);
-    store.commit(batch([start(run, 3)])).await.unwrap();
+    store.commit(batch([start(run, 3)]).into()).await.unwrap();
     drop(store);
     assert!(!folder.path().join("runs.db-wal").exists(), "closed in good order, the file stands alone");
     assert_eq!(open(&folder).events(ORG, run, 0, 10).await.unwrap().len(), 3);
@@ -136,9 +136,9 @@ async fn a_reader_beside_the_writer_sees_each_commit_and_cannot_write() {
     let store = open(&folder);
     let reader = SqliteStore::open_with(&folder.path().join("runs.db"), READ_ONLY).unwrap();
     let run = new_run();
-    store.commit(batch([start(run, 1)])).await.unwrap();
+    store.commit(batch([start(run, 1)]).into()).await.unwrap();
     for seq in 1..5 {
-        store.commit(batch([advance(run, seq, 1)])).await.unwrap();
+        store.commit(batch([advance(run, seq, 1)]).into()).await.unwrap();
         store.project(vec![project(seq - 1, snapshot(run, seq))]).await.unwrap();
         assert_eq!(reader.head(ORG, run).await.unwrap().unwrap().last_seq, seq + 1);
         let listed = reader.list_runs(ORG, &RunFilter { limit: 5, ..RunFilter::default() }).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_reader_beside_the_writer_sees_each_commit_and_cannot_write() {
     let (transaction, _) = store.ask(Vec::new()).await.unwrap();
     assert_eq!(reader.head(ORG, run).await.unwrap().unwrap().last_seq, 5);
     drop(transaction);
-    let refused = reader.commit(batch([advance(run, 5, 1)])).await;
+    let refused = reader.commit(batch([advance(run, 5, 1)]).into()).await;
     assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
     assert!(matches!(reader.heartbeat(new_node(), at(0), 1).await, Err(StoreError::Refused(_))));
 }
@@ -158,20 +158,20 @@ async fn a_full_disk_loses_nothing_and_stops_nothing() {
     let folder = folder();
     let store = open(&folder);
     let (run, other) = (new_run(), new_run());
-    store.commit(batch([start(run, 1)])).await.unwrap();
+    store.commit(batch([start(run, 1)]).into()).await.unwrap();
     store.limit_pages(Some(2)).await.unwrap();
     let mut large = advance(run, 1, 1);
     large.events[0].data = Json::trusted(format!("\"{}\"", "x".repeat(100_000)));
-    let full = store.commit(batch([start(other, 1), large.clone()])).await;
+    let full = store.commit(batch([start(other, 1), large.clone()]).into()).await;
     assert!(matches!(full, Err(StoreError::DiskFull(_))), "{full:?}");
     let (transaction, _) = store.ask(vec![Question::Event { org: ORG, run, seq: 1 }]).await.unwrap();
-    let full = transaction.commit(batch([large.clone()])).await;
+    let full = transaction.commit(batch([large.clone()]).into()).await;
     assert!(matches!(full, Err(StoreError::DiskFull(_))), "{full:?}");
     assert_eq!(store.head(ORG, run).await.unwrap().unwrap().last_seq, 1);
     assert_eq!(store.head(ORG, other).await.unwrap(), None);
     assert_eq!(store.events(ORG, run, 0, 10).await.unwrap().len(), 1);
     store.limit_pages(None).await.unwrap();
-    assert_eq!(store.commit(batch([large])).await.unwrap(), [WriteResult::Written]);
+    assert_eq!(store.commit(batch([large]).into()).await.unwrap(), [WriteResult::Written]);
 }
 
 #[tokio::test]
@@ -196,14 +196,14 @@ async fn a_transaction_may_outlive_its_store() {
     let run = new_run();
     let (transaction, _) = store.ask(Vec::new()).await.unwrap();
     drop(store);
-    assert_eq!(transaction.commit(batch([start(run, 1)])).await.unwrap(), [WriteResult::Written]);
+    assert_eq!(transaction.commit(batch([start(run, 1)]).into()).await.unwrap(), [WriteResult::Written]);
     assert!(open(&folder).head(ORG, run).await.unwrap().is_some());
 }
 
 async fn owned_by(store: &SqliteStore, node: NodeId) -> RunId {
     let run = new_run();
     let head = NewHead { owner: Some(node), ..new_head() };
-    store.commit(batch([start_with(run, 1, head)])).await.expect("a valid batch");
+    store.commit(batch([start_with(run, 1, head)]).into()).await.expect("a valid batch");
     run
 }
 
@@ -228,7 +228,7 @@ async fn a_lock_tells_who_lives_whatever_the_lease_says() {
     let lock = folder.path().join(format!("runs.db.nodes/{other}.lock"));
     assert!(lock.exists(), "it stays while runs are owned");
     let claim = RunWrite { head: HeadWrite::Update { status: None, owner: Some(mine) }, ..advance(run, 1, 0) };
-    ours.commit(batch([claim])).await.unwrap();
+    ours.commit(batch([claim]).into()).await.unwrap();
     assert_eq!(ours.dead_nodes(at(0)).await.unwrap(), []);
     assert!(!lock.exists());
     assert!(folder.path().join(format!("runs.db.nodes/{mine}.lock")).exists());
@@ -268,8 +268,8 @@ async fn a_replay_writes_the_same_rows() {
     let run = new_run();
     let path = folder.path().join("replay.db");
     let recorded = [
-        Recorded::Commit(batch([start(run, 2)])),
-        Recorded::Commit(batch([advance(run, 2, 2)])),
+        Recorded::Commit(batch([start(run, 2)]).into()),
+        Recorded::Commit(batch([advance(run, 2, 2)]).into()),
         Recorded::Project(vec![project(0, snapshot(run, 4))]),
     ];
     sqlite::replay(&path, &recorded).unwrap();

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use milepost_core::event::{ErrorInfo, Event};
 use milepost_core::id::{OrgId, RunId};
+use milepost_core::plan::Plan;
 use milepost_core::record::EventRow;
 use milepost_core::run::Command;
+use milepost_core::status::RunStatus;
 use milepost_store::rows::{Answer, Batch, Question, TimerWrite, WriteResult};
 use milepost_store::{Store, StoreError, Transaction};
 
-use super::pending::{Asking, Decided, RunPending};
+use super::pending::{Asking, Decided, RunPending, Unsure};
 use super::{Accepted, Committer, Request};
 use crate::error::EngineError;
 use crate::projector::Committed;
@@ -20,6 +22,12 @@ use crate::projector::Committed;
 pub(super) struct InFlight {
     result: BoxFuture<'static, Result<Vec<Wrote>, StoreError>>,
     runs: Vec<RunPending>,
+}
+
+impl InFlight {
+    pub(super) fn runs(&self) -> impl Iterator<Item = RunId> {
+        self.runs.iter().map(|run| run.run)
+    }
 }
 
 pub(super) type Done = (Result<Vec<Wrote>, StoreError>, Vec<RunPending>);
@@ -48,17 +56,27 @@ impl Committer {
     }
 
     async fn send_with_questions(&mut self) {
-        let asking = std::mem::take(&mut self.pending.asking);
-        // A slot that was asked for by a run which is not at hand any more is asked for again by the sweep.
-        let questions: Vec<Question> = asking.iter().flat_map(|ask| self.questions(ask)).collect();
-        let (transaction, answers) = match self.store.ask(questions).await {
+        let (asking, questions) = self.take_asking().await;
+        let (mut transaction, answers) = match self.store.ask(questions.iter().flatten().cloned().collect()).await {
             Ok(opened) => opened,
             Err(error) => {
                 tracing::warn!(%error, "questions cannot be answered");
                 return self.fail_asking(asking, &error);
             }
         };
-        self.decide_asking(asking, answers).await;
+        let mut taken = Taken::default();
+        self.decide_asking(asking, &questions, answers, &mut taken).await;
+        // What was decided may ask in turn: a child with a key of its own must be written together with its parent.
+        while !self.pending.asking.is_empty() {
+            let (asking, questions) = self.take_asking().await;
+            match transaction.ask(questions.iter().flatten().cloned().collect()).await {
+                Ok(answers) => self.decide_asking(asking, &questions, answers, &mut taken).await,
+                Err(error) => {
+                    tracing::warn!(%error, "questions cannot be answered");
+                    self.fail_asking(asking, &error);
+                }
+            }
+        }
         let (batch, runs) = self.pending.close(self.clock.now());
         let result = commit_in(transaction, &*self.store, Arc::new(batch)).await;
         self.committed((result, runs));
@@ -80,65 +98,78 @@ impl Committer {
         }
     }
 
+    /// What asks, and for each what it asks. The runs that ask have to be at hand.
+    async fn take_asking(&mut self) -> (Vec<Asking>, Vec<Vec<Question>>) {
+        let asking = std::mem::take(&mut self.pending.asking);
+        let runs = asking.iter().filter_map(|ask| match ask {
+            Asking::Slot { org, run } => Some((*org, *run)),
+            Asking::Start { .. } => None,
+        });
+        // One that cannot be read is asked for again by the sweep.
+        self.load(runs.collect()).await;
+        let questions = asking.iter().map(|ask| self.questions(ask)).collect();
+        (asking, questions)
+    }
+
     /// Decides what asked, in order; each sees what those before it took.
-    async fn decide_asking(&mut self, asking: Vec<Asking>, answers: Vec<Answer>) {
+    async fn decide_asking(
+        &mut self,
+        asking: Vec<Asking>,
+        questions: &[Vec<Question>],
+        answers: Vec<Answer>,
+        taken: &mut Taken,
+    ) {
         let mut answers = answers.into_iter();
-        let mut taken: HashMap<(OrgId, String), u32> = HashMap::new();
-        let mut requests: HashMap<(OrgId, String), RunId> = HashMap::new();
         let mut follow_ups = std::collections::VecDeque::new();
-        for ask in asking {
+        for (ask, questions) in asking.into_iter().zip(questions) {
+            let facts = Facts::of(questions, answers.by_ref().take(questions.len()));
             match ask {
+                Asking::Start { with: Some(with), .. } if !self.pending.stands(with) => {}
                 Asking::Start { start, slot, kind, reply, with } => {
                     let super::RequestKind::Start { start: asked, .. } = &kind else { continue };
                     let (org, run) = (asked.org, asked.run);
-                    if let Some(request_id) = asked.request_id.clone() {
-                        let stored = match answers.next() {
-                            Some(Answer::RunOfRequest(found)) => found,
-                            _ => None,
-                        };
-                        let key = (org, request_id);
-                        let existing = stored.or_else(|| requests.get(&key).copied());
-                        if let Some(existing) = existing {
-                            self.skip_answer(slot.is_some(), &mut answers);
-                            self.answer_existing(org, existing, kind, reply).await;
-                            continue;
-                        }
-                        requests.insert(key, run);
+                    let request = asked.request_id.clone().map(|request_id| (org, request_id));
+                    if let Some(existing) = facts.run_of_request {
+                        self.answer_existing(org, existing, kind, reply).await;
+                        continue;
                     }
-                    let held = slot.as_ref().map(|slot| {
-                        let more = taken.get(&(org, slot.key.clone())).copied().unwrap_or(0);
-                        held_of(answers.next()) + more
-                    });
-                    if let (Some(slot), Some(held)) = (&slot, held)
+                    let in_batch = request.as_ref().and_then(|request| taken.requests.get(request)).copied();
+                    if let Some(pending) = in_batch.and_then(|run| self.pending.get(run)) {
+                        // Told when that run is written.
+                        let status = pending.status.as_ref().map_or(RunStatus::Queued, |status| status.status);
+                        let answer = Ok(Accepted { run: pending.run, status, existing: true });
+                        pending.decided.push(Decided { kind, reply, answer });
+                        continue;
+                    }
+                    let held = slot.as_ref().map(|slot| facts.slots_held + taken.slots(org, &slot.key));
+                    self.begin(*start, held, kind, reply, with, &mut follow_ups);
+                    if self.pending.get(run).is_none() {
+                        continue;
+                    }
+                    taken.requests.extend(request.map(|request| (request, run)));
+                    if let (Some(slot), Some(held)) = (slot, held)
                         && held < slot.limit
                     {
-                        *taken.entry((org, slot.key.clone())).or_default() += 1;
+                        *taken.slots.entry((org, slot.key)).or_default() += 1;
                     }
-                    self.begin(*start, held, kind, reply, with, &mut follow_ups);
                 }
                 Asking::Slot { org, run } => {
                     let Some(key) = self.states.get(run).and_then(|entry| entry.state.slot_key.clone()) else {
                         continue;
                     };
-                    let held = held_of(answers.next()) + taken.get(&(org, key.clone())).copied().unwrap_or(0);
+                    let held = facts.slots_held + taken.slots(org, &key);
                     let before = self.pending.get(run).map_or(0, |pending| pending.events.len());
                     let decided = self.decide_command(org, run, &Command::SlotsHeld { held }, None, &mut follow_ups);
-                    let started = self.pending.get(run).map_or(0, |pending| pending.events.len()) > before;
-                    if decided.is_ok() && started {
-                        *taken.entry((org, key)).or_default() += 1;
-                    }
+                    let Some(pending) = self.pending.get(run).filter(|pending| pending.events.len() > before) else {
+                        continue;
+                    };
+                    *taken.slots.entry((org, key)).or_default() += 1;
+                    let kind = super::RequestKind::TrySlot { org, run };
+                    pending.decided.push(Decided { kind, reply: None, answer: decided });
                 }
             }
         }
         self.follow(follow_ups).await;
-        // What came to ask while these were decided waits for the next batch.
-        debug_assert!(self.in_flight.is_none(), "a transaction is open");
-    }
-
-    fn skip_answer(&self, asked: bool, answers: &mut impl Iterator<Item = Answer>) {
-        if asked {
-            answers.next();
-        }
     }
 
     /// The same request again: the same run, and nothing is written.
@@ -158,6 +189,10 @@ impl Committer {
     fn fail_asking(&mut self, asking: Vec<Asking>, error: &StoreError) {
         for ask in asking {
             match ask {
+                Asking::Start { with: Some(with), kind, .. } => {
+                    let super::RequestKind::Start { start, .. } = &kind else { continue };
+                    self.postpone(start.org, with.run, &copy(error).into());
+                }
                 Asking::Start { kind, reply, .. } => Decided { kind, reply, answer: Err(copy(error).into()) }.tell(),
                 Asking::Slot { org, run } => self.later(Request::try_slot(org, run)),
             }
@@ -166,32 +201,47 @@ impl Committer {
 
     /// A batch has ended.
     pub(super) fn committed(&mut self, (result, runs): Done) {
+        self.again.append(&mut self.held);
         match result {
             Ok(results) => {
+                let mut news = Vec::with_capacity(runs.len());
                 for (run, result) in runs.into_iter().zip(results) {
                     match result {
-                        Wrote::Written => self.written(run),
+                        Wrote::Written => news.push(self.written(run)),
                         Wrote::Conflict => self.conflicted(run),
                         Wrote::Refused => self.refused(run),
+                        Wrote::Unknown => self.failed(run, &StoreError::Unavailable("try again".to_owned())),
                     }
                 }
+                // Only now: whoever hears of one run and flushes the projector finds the whole batch there.
+                news.into_iter().for_each(|news| self.tell(news));
             }
-            Err(error) => self.failed(runs, &error),
+            Err(error) => {
+                tracing::error!(%error, runs = runs.len(), "a batch could not be written");
+                for run in runs {
+                    self.failed(run, &error);
+                }
+            }
         }
     }
 
-    fn written(&mut self, run: RunPending) {
-        let (org, id) = (run.org, run.run);
-        if run.at_rest {
-            // The projector is about to clear the owner: whatever comes next names it again.
-            match (self.pending.get(id), self.states.get(id)) {
-                (Some(next), _) => next.owner = Some(self.node),
-                (None, Some(entry)) => entry.owned = false,
-                (None, None) => {}
-            }
+    fn written(&mut self, run: RunPending) -> News {
+        let (org, id, last_seq) = (run.org, run.run, run.last_seq());
+        // If there is more to come, that was decided in the belief that this node owns the run.
+        let at_rest = run.at_rest && self.pending.get(id).is_none();
+        let entry = self.states.get(id);
+        let elsewhere = entry.as_ref().is_some_and(|entry| entry.elsewhere);
+        if let Some(entry) = entry.filter(|_| at_rest) {
+            // The projector is about to clear the owner.
+            entry.owned = false;
         }
-        self.states.written(id);
-        let last_seq = run.last_seq();
+        if at_rest || elsewhere {
+            self.known.remove(&id);
+        } else {
+            self.known.insert(id, last_seq);
+        }
+        self.states.written(id, run.generation);
+        self.unsure.remove(&id);
         for task in run.execute {
             self.executor.begin(org, id, &run.plan, task);
         }
@@ -206,10 +256,7 @@ impl Committer {
         if let Some(key) = run.freed_key {
             self.wake_waiting(org, key);
         }
-        for decided in run.decided {
-            decided.tell();
-        }
-        self.tell(org, id, &run.plan, &run.events);
+        let news = self.news(id, run.decided, &run.plan, &run.events);
         self.projector.committed(Committed {
             org,
             run: id,
@@ -217,20 +264,27 @@ impl Committer {
             after_seq: run.expected_seq,
             last_seq,
             events: run.events,
-            at_rest: run.at_rest,
+            at_rest,
         });
+        news
     }
 
-    fn tell(&self, _org: OrgId, run: RunId, plan: &Arc<milepost_core::plan::Plan>, events: &[Event]) {
-        if self.watchers.wants_events(run) {
+    fn news(&self, run: RunId, decided: Vec<Decided>, plan: &Arc<Plan>, events: &[Event]) -> News {
+        let rows = self.watchers.wants_events(run).then(|| {
             let now = self.clock.now();
-            let rows: Arc<[EventRow]> =
-                events.iter().map(|event| milepost_core::codec::encode(event, run, plan, now)).collect();
-            self.watchers.tell_events(run, &rows);
-        }
+            events.iter().map(|event| milepost_core::codec::encode(event, run, plan, now)).collect()
+        });
         let ended = events.iter().rev().find_map(|event| event.body.run_status()).filter(|status| status.is_terminal());
-        if let Some(status) = ended {
-            self.watchers.tell_end(run, status);
+        News { run, decided, rows, ended }
+    }
+
+    fn tell(&self, news: News) {
+        news.decided.into_iter().for_each(Decided::tell);
+        if let Some(rows) = &news.rows {
+            self.watchers.tell_events(news.run, rows);
+        }
+        if let Some(status) = news.ended {
+            self.watchers.tell_end(news.run, status);
         }
     }
 
@@ -255,15 +309,16 @@ impl Committer {
         tracing::debug!(run = %run.run, "lost a race for a run");
         self.ready.free(run.execute.len());
         self.drop_pending(run.run);
-        self.states.forget(run.run);
-        self.again.extend(run.decided.into_iter().map(Decided::again));
+        self.decide_again(run);
     }
 
     /// The database will not have what was decided: callers are told, and an outcome that cannot be stored is a failure.
     fn refused(&mut self, run: RunPending) {
         self.ready.free(run.execute.len());
         self.drop_pending(run.run);
-        self.states.forget(run.run);
+        if !run.execute.is_empty() {
+            self.later(Request::revive(run.org, run.run));
+        }
         for decided in run.decided {
             if decided.reply.is_some() {
                 decided.fail(StoreError::Refused("see the log of the server".to_owned()).into());
@@ -274,26 +329,36 @@ impl Committer {
         }
     }
 
-    /// Nothing of the batch was written. Callers are told; what nobody waits for is tried again.
-    fn failed(&mut self, runs: Vec<RunPending>, error: &StoreError) {
-        tracing::error!(%error, runs = runs.len(), "a batch could not be written");
-        for run in runs {
-            self.ready.free(run.execute.len());
-            self.drop_pending(run.run);
-            self.states.forget(run.run);
-            for decided in run.decided {
-                if decided.reply.is_some() {
-                    decided.fail(copy(error).into());
-                } else {
-                    self.later(decided.again());
-                }
+    /// The run was not written, or nobody knows. Callers are told; what nobody waits for is tried again.
+    fn failed(&mut self, run: RunPending, error: &StoreError) {
+        self.ready.free(run.execute.len());
+        self.drop_pending(run.run);
+        for decided in run.decided {
+            if decided.reply.is_some() {
+                decided.fail(copy(error).into());
+            } else {
+                self.later(decided.again());
             }
-            // Steps that were handed out by this batch are found again when the run is read.
-            self.later(Request::command(run.org, run.run, Command::Adopt { lost: None }));
         }
+        for timer in &run.timers {
+            // If it was written, it has to ring; else that changes nothing.
+            if let TimerWrite::Arm { seq, due_at } = timer {
+                self.timers.arm(run.org, run.run, *seq, *due_at);
+            }
+        }
+        // What may have happened unseen is in the log.
+        self.watchers.let_go(run.run);
+        if !run.execute.is_empty() {
+            let unsure = Unsure { plan: run.plan, expected_seq: run.expected_seq, tasks: run.execute };
+            self.unsure.insert(run.run, unsure);
+        }
+        // Ready steps are offered again when the run is read; so are those of a run that arrived although its writer was
+        // told otherwise.
+        self.later(Request::revive(run.org, run.run));
     }
 
-    fn later(&self, request: Request) {
+    /// Again in a moment: the database may have recovered by then.
+    pub(super) fn later(&self, request: Request) {
         let inbox = self.inbox.clone();
         tokio::spawn(async move {
             tokio::time::sleep(std::time::Duration::from_millis(250)).await;
@@ -302,10 +367,45 @@ impl Committer {
     }
 }
 
-fn held_of(answer: Option<Answer>) -> u32 {
-    match answer {
-        Some(Answer::SlotsHeld(held)) => held,
-        _ => 0,
+/// What is to be told of a run once its batch is written.
+struct News {
+    run: RunId,
+    decided: Vec<Decided>,
+    rows: Option<Arc<[EventRow]>>,
+    ended: Option<RunStatus>,
+}
+
+/// What this batch takes, which the database does not know yet.
+#[derive(Default)]
+struct Taken {
+    slots: HashMap<(OrgId, String), u32>,
+    requests: HashMap<(OrgId, String), RunId>,
+}
+
+impl Taken {
+    fn slots(&self, org: OrgId, key: &str) -> u32 {
+        self.slots.get(&(org, key.to_owned())).copied().unwrap_or(0)
+    }
+}
+
+/// What one request was answered.
+#[derive(Default)]
+struct Facts {
+    slots_held: u32,
+    run_of_request: Option<RunId>,
+}
+
+impl Facts {
+    fn of(questions: &[Question], answers: impl Iterator<Item = Answer>) -> Facts {
+        let mut facts = Facts::default();
+        for (_, answer) in questions.iter().zip(answers) {
+            match answer {
+                Answer::SlotsHeld(held) => facts.slots_held = held,
+                Answer::RunOfRequest(run) => facts.run_of_request = run,
+                Answer::Event(_) => {}
+            }
+        }
+        facts
     }
 }
 
@@ -316,6 +416,8 @@ pub(super) enum Wrote {
     Conflict,
     /// The database will not have it, ever.
     Refused,
+    /// It could not be tried, or its answer was lost.
+    Unknown,
 }
 
 impl From<WriteResult> for Wrote {
@@ -347,7 +449,13 @@ async fn commit_one_by_one(store: &dyn Store, batch: &Batch) -> Result<Vec<Wrote
         let alone = Batch { writes: places.iter().map(|at| batch.writes[*at].clone()).collect() };
         match store.commit(Arc::new(alone)).await {
             Ok(outcome) => places.iter().zip(outcome).for_each(|(at, result)| results[*at] = result.into()),
-            Err(error) => tracing::error!(%error, run = %batch.writes[places[0]].run, "the database refused a run"),
+            Err(StoreError::Refused(reason)) => {
+                tracing::error!(reason, run = %batch.writes[places[0]].run, "the database refused a run");
+            }
+            Err(error) => {
+                tracing::error!(%error, "a run could not be written");
+                places.iter().for_each(|at| results[*at] = Wrote::Unknown);
+            }
         }
     }
     Ok(results)

@@ -40,7 +40,7 @@ use crate::watch::Watchers;
 
 use commit::InFlight;
 use dispatch::ReadyQueue;
-use pending::Pending;
+use pending::{Pending, Unsure};
 use states::States;
 pub(crate) use states::restore;
 
@@ -56,6 +56,8 @@ pub(crate) struct Request {
     pub(crate) reply: Option<Reply>,
     /// An executor has room again.
     pub(crate) frees_slot: bool,
+    /// The run's state was read anew for this; if it does not fit now, it does not fit.
+    pub(crate) reread: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -74,6 +76,21 @@ pub(crate) enum RequestKind {
         org: OrgId,
         run: RunId,
     },
+    /// The log of a run that this node has work of goes up to here: another node has added to it, perhaps.
+    Look {
+        org: OrgId,
+        run: RunId,
+        seq: u64,
+    },
+}
+
+impl RequestKind {
+    fn run(&self) -> RunId {
+        match self {
+            RequestKind::Start { start, .. } => start.run,
+            RequestKind::Command { run, .. } | RequestKind::TrySlot { run, .. } | RequestKind::Look { run, .. } => *run,
+        }
+    }
 }
 
 pub(crate) type Reply = oneshot::Sender<Result<Accepted, EngineError>>;
@@ -89,7 +106,16 @@ pub struct Accepted {
 
 impl Request {
     pub(crate) fn command(org: OrgId, run: RunId, command: Command) -> Request {
-        Request { kind: RequestKind::Command { org, run, command }, reply: None, frees_slot: false }
+        Request::of(RequestKind::Command { org, run, command })
+    }
+
+    fn of(kind: RequestKind) -> Request {
+        Request { kind, reply: None, frees_slot: false, reread: false }
+    }
+
+    /// Offers again all that is ready, if nobody else has the run.
+    pub(crate) fn revive(org: OrgId, run: RunId) -> Request {
+        Request::command(org, run, Command::Adopt { lost: None })
     }
 
     /// How a task ended.
@@ -98,7 +124,11 @@ impl Request {
     }
 
     pub(crate) fn try_slot(org: OrgId, run: RunId) -> Request {
-        Request { kind: RequestKind::TrySlot { org, run }, reply: None, frees_slot: false }
+        Request::of(RequestKind::TrySlot { org, run })
+    }
+
+    pub(crate) fn look(org: OrgId, run: RunId, seq: u64) -> Request {
+        Request::of(RequestKind::Look { org, run, seq })
     }
 }
 
@@ -117,7 +147,7 @@ impl Inbox {
     /// Puts a request in line and waits until it is written.
     pub(crate) async fn ask(&self, kind: RequestKind) -> Result<Accepted, EngineError> {
         let (reply, answer) = oneshot::channel();
-        let request = Request { kind, reply: Some(reply), frees_slot: false };
+        let request = Request { reply: Some(reply), ..Request::of(kind) };
         self.sender.send(request).await.map_err(|_| EngineError::ShuttingDown)?;
         answer.await.map_err(|_| EngineError::ShuttingDown)?
     }
@@ -147,6 +177,12 @@ pub(crate) struct Committer {
     again: Vec<Request>,
     /// By plan: whether this node has all its skills.
     runnable: HashMap<Digest, bool>,
+    /// Requests for runs that cannot be read before the batch on its way has arrived.
+    held: Vec<Request>,
+    /// Steps handed out by batches of which nobody knows whether they were written.
+    unsure: HashMap<RunId, Unsure>,
+    /// Runs that this node has work of: up to where it has written or read their logs.
+    known: HashMap<RunId, u64>,
     entropy: u64,
 }
 
@@ -185,6 +221,9 @@ impl Committer {
             ready: ReadyQueue::new(parts.inline_concurrency),
             again: Vec::new(),
             runnable: HashMap::new(),
+            held: Vec::new(),
+            unsure: HashMap::new(),
+            known: HashMap::new(),
             entropy: crate::clock::entropy(),
         }
     }
@@ -195,19 +234,27 @@ impl Committer {
         let mut stopping = false;
         loop {
             let has_room = self.pending.requests() < BATCH_REQUESTS;
-            tokio::select! {
-                biased;
-                done = commit::done(&mut self.in_flight) => self.committed(done),
-                _ = &mut stop, if !stopping => stopping = true,
-                count = requests.recv_many(&mut taken, BATCH_REQUESTS), if !stopping && has_room => {
-                    if count == 0 {
-                        stopping = true;
+            // What is to be decided again, and a batch that could not go with the last one, wait for nobody.
+            let can_wait = self.again.is_empty() && (self.in_flight.is_some() || self.pending.is_empty());
+            if can_wait {
+                tokio::select! {
+                    biased;
+                    done = commit::done(&mut self.in_flight) => self.committed(done),
+                    _ = &mut stop, if !stopping => stopping = true,
+                    count = requests.recv_many(&mut taken, BATCH_REQUESTS), if !stopping && has_room => {
+                        if count == 0 {
+                            stopping = true;
+                        }
                     }
                 }
             }
             taken.append(&mut self.again);
             if !taken.is_empty() {
                 self.take(&mut taken).await;
+            }
+            if self.pending.is_empty() {
+                // Requests that left nothing to write fill no batch.
+                self.pending.forget_requests();
             }
             if self.in_flight.is_none() && !self.pending.is_empty() {
                 self.send().await;

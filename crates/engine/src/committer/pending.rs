@@ -37,7 +37,7 @@ impl Decided {
     }
 
     pub(super) fn again(self) -> Request {
-        Request { kind: self.kind, reply: self.reply, frees_slot: false }
+        Request { kind: self.kind, reply: self.reply, frees_slot: false, reread: false }
     }
 }
 
@@ -47,6 +47,8 @@ pub(super) struct RunPending {
     pub(super) org: OrgId,
     pub(super) run: RunId,
     pub(super) plan: Arc<Plan>,
+    /// Of the state that this was decided on.
+    pub(super) generation: u64,
     pub(super) group: u32,
     pub(super) expected_seq: u64,
     pub(super) insert: Option<Box<NewHead>>,
@@ -92,6 +94,15 @@ impl RunPending {
     }
 }
 
+/// What a batch handed out of which nobody knows whether it was written: if the log says that it was, it is carried out.
+#[derive(Debug)]
+pub(super) struct Unsure {
+    pub(super) plan: Arc<Plan>,
+    /// Where the run stood before.
+    pub(super) expected_seq: u64,
+    pub(super) tasks: Vec<Task>,
+}
+
 /// A timer that is armed and disarmed in one batch need not be written at all.
 fn net_timers(changes: &[TimerWrite]) -> Vec<TimerWrite> {
     let seq_of = |change: &TimerWrite| match change {
@@ -105,6 +116,13 @@ fn net_timers(changes: &[TimerWrite]) -> Vec<TimerWrite> {
     changes.iter().copied().filter(|change| !both(change)).collect()
 }
 
+/// A decision in the gathering batch that something follows from. If it is dropped, what follows is dropped with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct With {
+    pub(super) run: RunId,
+    pub(super) generation: u64,
+}
+
 /// A request that depends on a fact of the database.
 #[derive(Debug)]
 pub(super) enum Asking {
@@ -113,7 +131,7 @@ pub(super) enum Asking {
         slot: Option<SlotQuestion>,
         kind: RequestKind,
         reply: Option<Reply>,
-        with: Option<RunId>,
+        with: Option<With>,
     },
     Slot {
         org: OrgId,
@@ -143,6 +161,15 @@ impl Pending {
         self.requests += 1;
     }
 
+    pub(super) fn forget_requests(&mut self) {
+        self.requests = 0;
+    }
+
+    /// Whether the decision still stands.
+    pub(super) fn stands(&mut self, with: With) -> bool {
+        self.get(with.run).is_some_and(|run| run.generation == with.generation)
+    }
+
     pub(super) fn get(&mut self, run: RunId) -> Option<&mut RunPending> {
         self.at.get(&run).map(|at| &mut self.runs[*at])
     }
@@ -153,6 +180,7 @@ impl Pending {
         org: OrgId,
         run: RunId,
         plan: &Arc<Plan>,
+        generation: u64,
         expected_seq: u64,
     ) -> (&mut RunPending, bool) {
         let new = !self.at.contains_key(&run);
@@ -163,6 +191,7 @@ impl Pending {
                 org,
                 run,
                 plan: plan.clone(),
+                generation,
                 group: self.groups,
                 expected_seq,
                 insert: None,
@@ -195,8 +224,15 @@ impl Pending {
         }
     }
 
-    /// Takes a run out of the batch.
-    pub(super) fn remove(&mut self, run: RunId) -> Option<RunPending> {
+    /// Takes a run out of the batch, with all that was to be written together with it and all that was to follow.
+    pub(super) fn remove_group(&mut self, run: RunId) -> Vec<RunPending> {
+        let Some(group) = self.get(run).map(|run| run.group) else { return Vec::new() };
+        let members: Vec<RunId> = self.runs.iter().filter(|run| run.group == group).map(|run| run.run).collect();
+        self.asking.retain(|ask| !matches!(ask, Asking::Start { with: Some(with), .. } if members.contains(&with.run)));
+        members.into_iter().filter_map(|run| self.remove(run)).collect()
+    }
+
+    fn remove(&mut self, run: RunId) -> Option<RunPending> {
         let at = self.at.remove(&run)?;
         let removed = self.runs.swap_remove(at);
         if let Some(moved) = self.runs.get(at) {

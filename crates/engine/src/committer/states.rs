@@ -18,6 +18,12 @@ pub(super) struct Entry {
     pub(super) state: RunState,
     /// The head row names this node as its owner, and nobody is about to clear that.
     pub(super) owned: bool,
+    /// Who owned the run when it was read.
+    pub(super) owner: Option<NodeId>,
+    /// Another node has the run's work in hand: it goes on with it, this one only adds to the log.
+    pub(super) elsewhere: bool,
+    /// Tells this reading of the run from later ones.
+    pub(super) generation: u64,
     pub(super) started_at: Option<Timestamp>,
     /// Batches, gathering or on their way, that this run is part of.
     pub(super) busy: u32,
@@ -49,19 +55,27 @@ impl States {
         Some(entry)
     }
 
+    /// Looks without touching.
+    pub(super) fn peek(&self, run: RunId) -> Option<&Entry> {
+        self.entries.get(&run)
+    }
+
     pub(super) fn insert_new(&mut self, state: RunState) {
-        self.insert(state, false, None);
+        self.insert(state, None, false, None);
     }
 
+    /// Even if the head row names this node, the projector may be about to clear that: the next write says it again.
     pub(super) fn insert_loaded(&mut self, state: RunState, head: &HeadRow, node: NodeId) {
-        self.insert(state, head.owner == Some(node), head.started_at);
+        let elsewhere = head.owner.is_some_and(|owner| owner != node) && state.needs_node();
+        self.insert(state, head.owner, elsewhere, head.started_at);
     }
 
-    fn insert(&mut self, state: RunState, owned: bool, started_at: Option<Timestamp>) {
+    fn insert(&mut self, state: RunState, owner: Option<NodeId>, elsewhere: bool, started_at: Option<Timestamp>) {
         self.tick += 1;
         let weight = state.weight();
         self.weight += weight;
-        let entry = Entry { owned, started_at, busy: 0, weight, used: self.tick, state };
+        let (generation, used) = (self.tick, self.tick);
+        let entry = Entry { owned: false, owner, elsewhere, generation, started_at, busy: 0, weight, used, state };
         if let Some(old) = self.entries.insert(entry.state.run, entry) {
             self.weight -= old.weight;
         }
@@ -74,8 +88,8 @@ impl States {
     }
 
     /// A batch that the run was part of is written. Ended runs leave the cache.
-    pub(super) fn written(&mut self, run: RunId) {
-        let Some(entry) = self.entries.get_mut(&run) else { return };
+    pub(super) fn written(&mut self, run: RunId, generation: u64) {
+        let Some(entry) = self.entries.get_mut(&run).filter(|entry| entry.generation == generation) else { return };
         entry.busy = entry.busy.saturating_sub(1);
         if entry.busy > 0 {
             return;

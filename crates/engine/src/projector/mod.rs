@@ -15,8 +15,8 @@ use milepost_core::event::Event;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
-use milepost_store::rows::{HeadRow, ProjectionWrite, WriteResult};
-use milepost_store::{Result, Store};
+use milepost_store::rows::{HeadRow, WriteResult};
+use milepost_store::{Result, Store, StoreError};
 use tokio::sync::{Notify, mpsc};
 
 use crate::clock::Clock;
@@ -36,6 +36,10 @@ const CHUNK: usize = 32;
 /// Lag above this is worth an alert.
 const LAG_HIGH_MS: u64 = 5_000;
 const PAGE: u32 = 1000;
+/// So many runs that are under way are kept in mind.
+const KEPT: usize = 20_000;
+/// How often a projection is made anew while somebody else writes it.
+const REBUILDS: usize = 5;
 
 /// What a commit did to one run.
 #[derive(Debug)]
@@ -143,9 +147,9 @@ impl Projector {
         loop {
             // What could not be written, or waits for a gap to close, is tried again.
             let patience = if self.is_behind() { RETRY } else { Duration::MAX };
-            match tokio::time::timeout(patience, self.inbox.receiver.recv_many(&mut messages, QUEUE)).await {
-                Ok(0) => return,
-                Ok(_) | Err(_) => {}
+            let received = self.inbox.receiver.recv_many(&mut messages, QUEUE);
+            if let Ok(0) = tokio::time::timeout(patience, received).await {
+                return;
             }
             let until = tokio::time::Instant::now() + GATHER;
             let mut hurry = self.take(&mut messages, &mut flushed);
@@ -157,6 +161,10 @@ impl Projector {
             }
             self.take_missed();
             self.run_once().await;
+            if !flushed.is_empty() && self.is_behind() {
+                // Somebody else projected some of it meanwhile.
+                self.run_once().await;
+            }
             for done in flushed.drain(..) {
                 done.notify_one();
             }
@@ -236,6 +244,10 @@ impl Projector {
         if !self.is_behind() {
             self.inbox.shared.lag_ms.store(0, Ordering::Relaxed);
         }
+        if self.waiting.len() > KEPT {
+            // They are read from the log when there is more of them; another node may have them now.
+            self.waiting.retain(|_, waiting| waiting.since.is_some());
+        }
     }
 
     async fn write(&mut self, runs: &[RunId]) -> Result<()> {
@@ -249,9 +261,9 @@ impl Projector {
                     None => continue,
                 }
             }
-            if let Some(projection) = &waiting.projection {
-                writes.push(projection.to_write(waiting.org, *run, waiting.may_release()));
-            }
+            let write = waiting.projection.as_ref();
+            let release = waiting.may_release();
+            writes.extend(write.and_then(|projection| projection.to_write(waiting.org, *run, release)));
         }
         let written: Vec<(RunId, bool)> = writes.iter().map(|write| (write.run, write.release)).collect();
         let results = self.store.project(writes).await?;
@@ -311,8 +323,15 @@ pub(crate) async fn current(store: &dyn Store, plan: &Plan, head: &HeadRow) -> R
 
 /// Drops a run's projection and makes it anew from its log.
 pub(crate) async fn rebuild(store: &dyn Store, plan: &Plan, org: OrgId, run: RunId) -> Result<bool> {
-    store.drop_projection(org, run).await?;
-    let Some(projection) = read_up(store, org, run, plan).await? else { return Ok(false) };
-    let write: ProjectionWrite = projection.to_write(org, run, false);
-    Ok(store.project(vec![write]).await? == [WriteResult::Written])
+    for _ in 0..REBUILDS {
+        store.drop_projection(org, run).await?;
+        let projection = read_up(store, org, run, plan).await?;
+        let Some(write) = projection.and_then(|projection| projection.to_write(org, run, false)) else {
+            return Ok(false);
+        };
+        if store.project(vec![write]).await? == [WriteResult::Written] {
+            return Ok(true);
+        }
+    }
+    Err(StoreError::Unavailable(format!("the projection of run {run} is being written by somebody else")))
 }

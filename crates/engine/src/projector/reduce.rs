@@ -42,17 +42,19 @@ impl Projection {
         &self.steps
     }
 
-    pub(crate) fn to_write(&self, org: OrgId, run: RunId, release: bool) -> ProjectionWrite {
-        let snapshot = self.snapshot.clone().expect("a projection that is written has seen an event");
+    /// `None` while it has seen no event.
+    pub(crate) fn to_write(&self, org: OrgId, run: RunId, release: bool) -> Option<ProjectionWrite> {
+        let snapshot = self.snapshot.clone()?;
         let steps = self.changed.iter().filter_map(|id| self.steps.get(id)).cloned().collect();
-        ProjectionWrite { org, run, expected_seq: self.stored_seq, snapshot, steps, release }
+        Some(ProjectionWrite { org, run, expected_seq: self.stored_seq, snapshot, steps, release })
     }
 
-    /// The rows are stored. Steps that have ended need not be kept in mind.
+    /// The rows are stored. Steps that are complete need not be kept in mind; those that failed or were skipped may yet be
+    /// tried again.
     pub(crate) fn written(&mut self) {
         self.stored_seq = self.last_seq();
         for id in std::mem::take(&mut self.changed) {
-            if self.steps.get(&id).is_some_and(|step| step.status.is_terminal()) {
+            if self.steps.get(&id).is_some_and(|step| step.status == StepStatus::Completed) {
                 self.steps.remove(&id);
             }
         }

@@ -1,0 +1,43 @@
+//! The lookout: sees when another node has changed a run whose steps this one carries out.
+//!
+//! Any node may take a signal for any run. The one that has the run's steps in hand would notice when it next writes; a step
+//! that runs for hours should not wait that long to be cancelled, nor should steps that a signal made ready. So the heads of
+//! runs with steps that have been under way for a while are looked at. An idle node and one with short steps look at nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use milepost_store::{Result, Store};
+
+use crate::committer::{Inbox, Request};
+use crate::executor::Executor;
+
+/// How long a step has to be under way before its run is looked at, and how often that is done.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) struct Lookout {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) executor: Executor,
+    pub(crate) inbox: Inbox,
+}
+
+impl Lookout {
+    /// Tells the committer how far the runs have come; it knows whether that is news.
+    pub(crate) async fn run_once(&self, at_least: Duration) -> Result<()> {
+        for (org, run) in self.executor.runs_under_way(at_least) {
+            if let Some(head) = self.store.head(org, run).await? {
+                self.inbox.report(Request::look(org, run, head.last_seq)).await;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn run(self) {
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            if let Err(error) = self.run_once(INTERVAL).await {
+                tracing::warn!(%error, "the runs whose steps are under way here cannot be looked at");
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! A store that fails at the worst moment: callers get an answer, no run is lost, nothing happens twice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use milepost_core::hash::Digest;
+use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::record::EventRow;
+use milepost_core::status::RunStatus;
+use milepost_core::time::Timestamp;
+use milepost_engine::{Config, Engine, NewRun};
+use milepost_store::memory::MemoryStore;
+use milepost_store::rows::{
+    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, SlotRow, SnapshotRow,
+    StepRow, TimerRow, TransitionRow, WriteResult,
+};
+use milepost_store::{Result, Store, StoreError, Transaction};
+use serde_json::json;
+
+use crate::support::*;
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Unavailable,
+    DiskFull,
+    Refused,
+    /// It was written, but the answer is lost.
+    AnswerLost,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) fault: Fault,
+    /// Which call fails, counted from 0, and how many in a row.
+    pub(crate) first: u64,
+    pub(crate) count: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Faulty {
+    inner: Arc<dyn Store>,
+    armed: AtomicBool,
+    calls: Arc<AtomicU64>,
+    plan: Plan,
+    /// Batches that touch runs of this workflow's documents are refused: their outputs hold the word.
+    refuses: Option<&'static str>,
+}
+
+impl Faulty {
+    pub(crate) fn new(plan: Plan) -> Arc<Faulty> {
+        Arc::new(Faulty {
+            inner: Arc::new(MemoryStore::new()),
+            armed: AtomicBool::new(false),
+            calls: Arc::default(),
+            plan,
+            refuses: None,
+        })
+    }
+
+    fn refusing(word: &'static str) -> Arc<Faulty> {
+        let plan = Plan { fault: Fault::Refused, first: u64::MAX, count: 0 };
+        Arc::new(Faulty {
+            inner: Arc::new(MemoryStore::new()),
+            armed: AtomicBool::new(false),
+            calls: Arc::default(),
+            plan,
+            refuses: Some(word),
+        })
+    }
+
+    pub(crate) fn arm(&self) {
+        self.armed.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn disarm(&self) {
+        self.armed.store(false, Ordering::SeqCst);
+    }
+
+    fn next_fault(&self) -> Option<Fault> {
+        if !self.armed.load(Ordering::SeqCst) {
+            return None;
+        }
+        let call = self.calls.fetch_add(1, Ordering::SeqCst);
+        (self.plan.first <= call && call - self.plan.first < self.plan.count).then_some(self.plan.fault)
+    }
+
+    /// Before a call that only reads.
+    fn read(&self) -> Result<()> {
+        match self.next_fault() {
+            Some(fault) => Err(error_of(fault)),
+            None => Ok(()),
+        }
+    }
+
+    /// Around a call that writes.
+    async fn write<T>(&self, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        match self.next_fault() {
+            Some(Fault::AnswerLost) => {
+                work.await?;
+                Err(error_of(Fault::AnswerLost))
+            }
+            Some(fault) => Err(error_of(fault)),
+            None => work.await,
+        }
+    }
+
+    fn check(&self, batch: &Batch) -> Result<()> {
+        let Some(word) = self.refuses else { return Ok(()) };
+        let bad = batch.writes.iter().flat_map(|write| &write.events).any(|event| event.data.as_str().contains(word));
+        if bad { Err(StoreError::Refused(format!("`{word}` cannot be stored"))) } else { Ok(()) }
+    }
+}
+
+fn error_of(fault: Fault) -> StoreError {
+    let text = "as the test wants it".to_owned();
+    match fault {
+        Fault::Unavailable | Fault::AnswerLost => StoreError::Unavailable(text),
+        Fault::DiskFull => StoreError::DiskFull(text),
+        Fault::Refused => StoreError::Refused(text),
+    }
+}
+
+struct FaultyTransaction {
+    inner: Box<dyn Transaction>,
+    fault_at_ask: Option<Fault>,
+    fault_at_commit: Option<Fault>,
+}
+
+#[async_trait]
+impl Transaction for FaultyTransaction {
+    async fn ask(&mut self, questions: Vec<Question>) -> Result<Vec<Answer>> {
+        match self.fault_at_ask.take() {
+            Some(fault) => Err(error_of(fault)),
+            None => self.inner.ask(questions).await,
+        }
+    }
+
+    async fn commit(self: Box<Self>, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
+        match self.fault_at_commit {
+            Some(Fault::AnswerLost) => {
+                self.inner.commit(batch).await?;
+                Err(error_of(Fault::AnswerLost))
+            }
+            Some(fault) => Err(error_of(fault)),
+            None => self.inner.commit(batch).await,
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Faulty {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+    async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
+        self.check(&batch)?;
+        self.write(self.inner.commit(batch)).await
+    }
+    async fn ask(&self, questions: Vec<Question>) -> Result<(Box<dyn Transaction>, Vec<Answer>)> {
+        self.read()?;
+        let (inner, answers) = self.inner.ask(questions).await?;
+        let fault_at_ask = self.next_fault();
+        let fault_at_commit = self.next_fault();
+        Ok((Box::new(FaultyTransaction { inner, fault_at_ask, fault_at_commit }), answers))
+    }
+    async fn load_runs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<LoadedRun>> {
+        self.read()?;
+        self.inner.load_runs(runs).await
+    }
+    async fn head(&self, org: OrgId, run: RunId) -> Result<Option<HeadRow>> {
+        self.inner.head(org, run).await
+    }
+    async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>> {
+        self.inner.events(org, run, after_seq, limit).await
+    }
+    async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>> {
+        self.read()?;
+        self.inner.events_at(org, run, seqs).await
+    }
+    async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
+        self.inner.timers_until(after, until, limit).await
+    }
+    async fn timers_of(&self, org: OrgId, run: RunId) -> Result<Vec<TimerRow>> {
+        self.inner.timers_of(org, run).await
+    }
+    async fn slots_to_wake(&self, limit: u32) -> Result<Vec<SlotRow>> {
+        self.inner.slots_to_wake(limit).await
+    }
+    async fn slots_to_wake_of(&self, org: OrgId, key: &str, limit: u32) -> Result<Vec<SlotRow>> {
+        self.read()?;
+        self.inner.slots_to_wake_of(org, key, limit).await
+    }
+    async fn slot_of(&self, org: OrgId, run: RunId) -> Result<Option<SlotRow>> {
+        self.inner.slot_of(org, run).await
+    }
+    async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {
+        self.inner.heartbeat(node, now, lease_ms).await
+    }
+    async fn leave(&self, node: NodeId) -> Result<()> {
+        self.inner.leave(node).await
+    }
+    async fn dead_nodes(&self, now: Timestamp) -> Result<Vec<NodeId>> {
+        self.inner.dead_nodes(now).await
+    }
+    async fn owned_runs(&self, node: NodeId, after: Option<RunId>, limit: u32) -> Result<Vec<(OrgId, RunId)>> {
+        self.inner.owned_runs(node, after, limit).await
+    }
+    async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()> {
+        self.inner.put_blob(org, blob).await
+    }
+    async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>> {
+        self.inner.blob(org, hash).await
+    }
+    async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()> {
+        self.inner.set_tag(org, tag, target, now).await
+    }
+    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<Digest>> {
+        self.read()?;
+        self.inner.tag(org, tag).await
+    }
+    async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {
+        self.write(self.inner.project(writes)).await
+    }
+    async fn drop_projection(&self, org: OrgId, run: RunId) -> Result<()> {
+        self.inner.drop_projection(org, run).await
+    }
+    async fn transitions(&self, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>> {
+        self.inner.transitions(org, run).await
+    }
+    async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>> {
+        self.inner.snapshot(org, run).await
+    }
+    async fn steps(&self, org: OrgId, run: RunId) -> Result<Vec<StepRow>> {
+        self.inner.steps(org, run).await
+    }
+    async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {
+        self.inner.steps_by_id(org, run, ids).await
+    }
+    async fn list_runs(&self, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>> {
+        self.inner.list_runs(org, filter).await
+    }
+    async fn open_runs(&self, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>> {
+        self.inner.open_runs(after, limit).await
+    }
+    async fn unprojected(&self, limit: u32) -> Result<Vec<(OrgId, RunId, u64)>> {
+        self.inner.unprojected(limit).await
+    }
+    async fn log_gaps(&self, limit: u32) -> Result<Vec<LogGap>> {
+        self.inner.log_gaps(limit).await
+    }
+    async fn count_runs(&self) -> Result<u64> {
+        self.inner.count_runs().await
+    }
+}
+
+const CHILD: &str = r#"{name: child, concurrency: {key: c, limit: 1}, steps: {a: {skill: echo, input: {n: 1}}}}"#;
+const SCENARIO: &str = r#"
+name: scenario
+steps:
+  a: {skill: echo, input: {n: "${{ payload.n }}"}}
+  child: {skill: workflow, depends_on: [a], input: {ref: child}}
+  many: {skill: echo, foreach: "${{ range(3) }}", depends_on: [a], input: {n: "${{ item }}"}}
+  wait: {skill: wait, depends_on: [child, many], input: {signal: go}}
+  end: {skill: echo, input: {n: "${{ steps.a.output.n }}", go: "${{ steps.wait.output }}"}}
+"#;
+
+/// Calls in one scenario, roughly; more would only fail after its end.
+const CALLS: u64 = 26;
+
+/// Runs the scenario while calls fail. Whatever callers were told, every run that exists ends, once.
+async fn scenario(plan: Plan, cached_bytes: usize) {
+    let faulty = Faulty::new(plan);
+    let store: Arc<dyn Store> = faulty.clone();
+    let engine = Engine::open_with(store.clone(), Config { cached_bytes, ..config() }).await.unwrap();
+    engine.deploy(CHILD).await.unwrap();
+    engine.deploy(SCENARIO).await.unwrap();
+    faulty.arm();
+    let new = || NewRun { request_id: Some("one".to_owned()), ..payload(&json!({"n": 7})) };
+    // A caller that is told of a failure tries again with the same request id.
+    let id = within(async {
+        loop {
+            match engine.start("scenario", new()).await {
+                Ok(accepted) => return accepted.run,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    })
+    .await;
+    let signal = Engine::new_signal("go");
+    within(async {
+        while engine.signal(id, signal.clone()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(ended(&engine, id).await, RunStatus::Completed, "{plan:?}");
+    faulty.disarm();
+    assert_eq!(output(&engine.run(id).await.unwrap(), "end"), json!({"n": 7, "go": {}}), "{plan:?}");
+    within(async {
+        while !store.unprojected(1).await.unwrap().is_empty() {
+            engine.flush_projections().await;
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let all = store.list_runs(ORG, &RunFilter { limit: 100, ..RunFilter::default() }).await.unwrap();
+    assert_eq!(all.len(), 2, "{plan:?}: one run and one child, {all:#?}");
+    for run in all {
+        assert_eq!(run.status, RunStatus::Completed, "{plan:?}");
+        sound(&engine, run.run).await;
+    }
+    let accepted = types(&store, id).await.iter().filter(|name| *name == "SignalAccepted").count();
+    assert_eq!(accepted, 1, "{plan:?}");
+    healthy(&store).await;
+    within(engine.shutdown()).await;
+}
+
+async fn every_call(fault: Fault, count: u64, cached_bytes: usize) {
+    let scenarios = (0..CALLS).map(|first| async move {
+        let plan = Plan { fault, first, count };
+        let in_time = tokio::time::timeout(Duration::from_secs(30), scenario(plan, cached_bytes)).await;
+        assert!(in_time.is_ok(), "{plan:?} with {cached_bytes} bytes of cache: something is stuck");
+    });
+    futures::future::join_all(scenarios).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_away_for_a_moment_loses_nothing() {
+    every_call(Fault::Unavailable, 1, 1 << 20).await;
+    every_call(Fault::Unavailable, 5, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_that_gets_room_again_loses_nothing() {
+    every_call(Fault::DiskFull, 3, 1 << 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_doubles_nothing() {
+    every_call(Fault::AnswerLost, 1, 1 << 20).await;
+    every_call(Fault::AnswerLost, 2, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_stored_fails_its_step_and_harms_nobody_else() {
+    let store: Arc<dyn Store> = Faulty::refusing("poison");
+    let config = config().skill("poison", |_, _: serde_json::Value| async { Ok(json!("poison")) });
+    let engine = Engine::open_with(store.clone(), config).await.unwrap();
+    let bad = start(&engine, "{name: bad, steps: {a: {skill: poison, input: {}}}}", NewRun::default());
+    let good: Vec<_> =
+        (0..50).map(|_| run(&engine, "{name: good, steps: {a: {skill: noop}}}", NewRun::default())).collect();
+    let (bad, good) = tokio::join!(bad, futures::future::join_all(good));
+    assert!(good.iter().all(|(_, status)| *status == RunStatus::Completed));
+    assert_eq!(ended(&engine, bad).await, RunStatus::Failed);
+    assert_eq!(engine.run(bad).await.unwrap().summary.error.unwrap().code, "not_stored");
+    let refused = engine.start_document("{name: p, steps: {a: {skill: noop}}}", payload(&json!("poison"))).await;
+    assert_eq!(refused.unwrap_err().code(), "store_refused");
+    sound(&engine, bad).await;
+    healthy(&store).await;
+}

@@ -1,0 +1,21 @@
+//! The engine as a whole, on real stores. `scripts/with-postgres cargo test -p milepost-engine`.
+//!
+//! Nothing here sleeps to make a test pass: tests wait for runs, events and skills, and move the clock by hand.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
+
+mod support;
+
+mod children;
+mod concurrency;
+mod crash;
+mod doctor;
+mod example;
+mod faults;
+mod holes;
+mod pressure;
+mod projections;
+mod scenarios;
+mod signals;
+mod timers;
+mod two_nodes;
