@@ -78,7 +78,7 @@ fn kill_again_and_again(database: &str) -> BTreeSet<RunId> {
         acknowledged.extend(reader.join().unwrap());
     }
     let recovered = Command::new(env!("CARGO_BIN_EXE_milepost"))
-        .args(["recover", "--db", database, "--node-lease-ms", "300"])
+        .args(["bench", "start", "--runs", "1", "--no-limit", "--drain", "--node-lease-ms", "300", "--store", database])
         .output()
         .unwrap();
     assert!(recovered.status.success(), "{}", String::from_utf8_lossy(&recovered.stderr));

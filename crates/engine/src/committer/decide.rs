@@ -30,6 +30,9 @@ pub(super) enum FollowUp {
 
 type FollowUps = VecDeque<FollowUp>;
 
+/// For so many plans it is remembered whether this node can run them.
+const RUNNABLE_PLANS: usize = 10_000;
+
 impl Committer {
     /// Decides requests and all that follows from them.
     pub(super) async fn take(&mut self, requests: &mut Vec<Request>) {
@@ -129,7 +132,7 @@ impl Committer {
         match kind {
             RequestKind::Start { start, plan } => self.decide_start(*start, plan, reply, None, follow_ups),
             RequestKind::TrySlot { org, run } => {
-                if !failed.contains_key(&run) {
+                if !failed.contains_key(&run) && self.can_run(run) {
                     self.pending.asking.push(Asking::Slot { org, run });
                 }
             }
@@ -141,10 +144,24 @@ impl Committer {
                         None => self.retry_later(Request::command(org, run, command), error),
                     };
                 }
+                // What this node cannot carry out is left to one that can.
+                if matches!(command, Command::Adopt { .. } | Command::FireTimer { .. }) && !self.can_run(run) {
+                    return;
+                }
                 let answer = self.decide_command(org, run, &command, None, follow_ups);
                 self.note(RequestKind::Command { org, run, command }, reply, answer);
             }
         }
+    }
+
+    /// Whether this node has all the skills that the run's plan names.
+    fn can_run(&mut self, run: RunId) -> bool {
+        let Some(plan) = self.states.get(run).map(|entry| entry.state.plan.clone()) else { return true };
+        if self.runnable.len() > RUNNABLE_PLANS {
+            self.runnable.clear();
+        }
+        let executor = &self.executor;
+        *self.runnable.entry(plan.hash).or_insert_with(|| crate::engine::check_skills(&plan, executor).is_ok())
     }
 
     /// The answer goes out with the batch if there is something to write, else at once.

@@ -18,8 +18,10 @@ mod dispatch;
 mod pending;
 mod states;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::limits::Limits;
 use milepost_core::plan::Plan;
@@ -143,6 +145,8 @@ pub(crate) struct Committer {
     ready: ReadyQueue,
     /// Requests that have to be decided again.
     again: Vec<Request>,
+    /// By plan: whether this node has all its skills.
+    runnable: HashMap<Digest, bool>,
     entropy: u64,
 }
 
@@ -180,6 +184,7 @@ impl Committer {
             in_flight: None,
             ready: ReadyQueue::new(parts.inline_concurrency),
             again: Vec::new(),
+            runnable: HashMap::new(),
             entropy: crate::clock::entropy(),
         }
     }
