@@ -23,8 +23,10 @@ pub(crate) fn print_outcome(view: &RunView) {
     if let Some(error) = &run.error {
         crate::print_line(&format!("{} {}: {}", style("error:").red().bold(), error.code, error.message));
     }
-    for step in view.steps.iter().filter(|step| step.status == StepStatus::Failed).take(LISTED_ITEMS) {
-        crate::print_line(&failure(step));
+    let failed: Vec<&StepView> = view.steps.iter().filter(|step| step.status == StepStatus::Failed).collect();
+    // The run's own error has told of the first one already.
+    if failed.len() > 1 || failed.iter().any(|step| step.logical_attempt > 1) {
+        failed.iter().take(LISTED_ITEMS).for_each(|step| crate::print_line(&failure(step)));
     }
     if let Some(output) = &view.output {
         print_value("output", output, &run.run_id.to_string());

@@ -10,8 +10,9 @@ fn refused(document: &str, code: &str, says: &str) {
     let file = place.file("bad.yaml", document);
     let problems = place.run(&["validate", &file, "-o", "json"]);
     assert_eq!(problems.code, 2, "{}", problems.out);
-    let list: serde_json::Value = serde_json::from_str(&problems.out).unwrap();
-    let codes: Vec<&str> = list.as_array().unwrap().iter().filter_map(|problem| problem["code"].as_str()).collect();
+    let list: serde_json::Value = serde_json::from_str(&problems.out).expect("a list as JSON");
+    let codes: Vec<&str> =
+        list.as_array().into_iter().flatten().filter_map(|problem| problem["code"].as_str()).collect();
     assert!(codes.contains(&code), "{codes:?}");
     let ran = place.run(&["run", &file]);
     assert_eq!(ran.code, 2, "{}", ran.err);
@@ -28,7 +29,7 @@ fn refused_with(document: &str, args: &[&str], code: &str, says: &str) {
     assert_eq!(ran.code, 2, "{}{}", ran.out, ran.err);
     let error: serde_json::Value = serde_json::from_str(&ran.err).unwrap_or_else(|_| panic!("{}", ran.err));
     assert_eq!(error["code"], code, "{error}");
-    assert!(error["message"].as_str().unwrap().contains(says), "{error}");
+    assert!(error["message"].as_str().is_some_and(|message| message.contains(says)), "{error}");
     assert_eq!(place.stored_runs(), 0);
 }
 

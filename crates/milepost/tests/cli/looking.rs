@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Place, example};
 
 fn keys(value: &Value) -> Vec<&str> {
-    value.as_object().unwrap().keys().map(String::as_str).collect()
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
 }
 
 #[test]

@@ -34,8 +34,8 @@ fn has_happened(place: &Place, event_type: &str, step_id: &str) {
 }
 
 fn send(child: &Child, signal: rustix::process::Signal) {
-    let process = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    rustix::process::kill_process(process, signal).unwrap();
+    let process = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(process, signal).expect("the process is there");
 }
 
 const SLOW: &str = "
