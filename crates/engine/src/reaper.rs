@@ -12,6 +12,8 @@ use crate::clock::Clock;
 use crate::committer::{Inbox, Request};
 
 const PAGE: u32 = 500;
+/// How often the store does what has to be done now and then.
+const CARE_MS: u64 = 6 * 60 * 60 * 1000;
 
 pub(crate) struct Reaper {
     pub(crate) node: NodeId,
@@ -54,7 +56,14 @@ impl Reaper {
     }
 
     pub(crate) async fn run(self) {
+        let mut next_care = self.clock.now();
         loop {
+            if self.clock.now() >= next_care {
+                next_care = self.clock.now().plus_ms(CARE_MS);
+                if let Err(error) = self.store.maintain(self.clock.now()).await {
+                    tracing::warn!(%error, "the database could not be cared for");
+                }
+            }
             tokio::time::sleep(Duration::from_millis((self.lease_ms / 3).max(1))).await;
             if let Err(error) = self.run_once(self.clock.now()).await {
                 tracing::warn!(%error, "this node could not say that it lives");
