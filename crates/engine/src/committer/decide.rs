@@ -219,6 +219,11 @@ impl Committer {
             RequestKind::TrySlot { org, run } => self.pending.asking.push(Asking::Slot { org, run }),
             // Loading it was all.
             RequestKind::Look { .. } => {}
+            RequestKind::Care { org, run } => {
+                if !self.known.contains_key(&run) {
+                    self.again.push(Request::revive(org, run));
+                }
+            }
             RequestKind::Command { org, run, command } => {
                 let answer = self.decide_command(org, run, &command, None, follow_ups);
                 // It does not fit what is at hand; but another node may have gone on since that was read.
@@ -575,7 +580,7 @@ fn runs_of(requests: &[Request]) -> Vec<(OrgId, RunId)> {
             RequestKind::Command { org, run, .. }
             | RequestKind::TrySlot { org, run }
             | RequestKind::Look { org, run, .. } => Some((*org, *run)),
-            RequestKind::Start { .. } => None,
+            RequestKind::Start { .. } | RequestKind::Care { .. } => None,
         })
         .collect()
 }

@@ -52,6 +52,12 @@ pub(crate) struct Committed {
     pub(crate) at_rest: bool,
 }
 
+impl Committed {
+    fn last_seq(&self) -> u64 {
+        self.after_seq + self.events.len() as u64
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct ProjectorHandle {
     sender: mpsc::Sender<Message>,
@@ -83,7 +89,8 @@ impl ProjectorHandle {
         {
             tracing::debug!(run = %committed.run, "the projector is behind; it will read from the log");
             let mut missed = self.missed.lock().expect("no holder of this lock panics");
-            missed.insert(committed.run, Committed { events: Vec::new(), ..committed });
+            let after_seq = committed.last_seq();
+            missed.insert(committed.run, Committed { after_seq, events: Vec::new(), ..committed });
         }
     }
 
@@ -121,7 +128,8 @@ struct Waiting {
     plan: Arc<Plan>,
     /// The rows as they will be; `None` until they are known.
     projection: Option<Projection>,
-    at_rest: bool,
+    /// Where the run came to rest, if it did. The log may go on from there before it is read.
+    rest_at: Option<u64>,
     since: Option<Timestamp>,
 }
 
@@ -191,11 +199,11 @@ impl Projector {
             org: committed.org,
             plan: committed.plan.clone(),
             projection: (committed.after_seq == 0).then(Projection::default),
-            at_rest: false,
+            rest_at: None,
             since: None,
         });
         waiting.since = waiting.since.or(Some(now));
-        waiting.at_rest = committed.at_rest;
+        waiting.rest_at = committed.at_rest.then(|| committed.last_seq());
         let fits = waiting.projection.as_ref().is_some_and(|projection| projection.last_seq() == committed.after_seq);
         match &mut waiting.projection {
             Some(projection) if fits => {
@@ -246,8 +254,10 @@ impl Projector {
                     None => continue,
                 }
             }
-            let write = waiting.projection.as_ref();
-            writes.extend(write.and_then(|projection| projection.to_write(waiting.org, *run, waiting.at_rest)));
+            writes.extend(waiting.projection.as_ref().and_then(|projection| {
+                let release = waiting.rest_at == Some(projection.last_seq());
+                projection.to_write(waiting.org, *run, release)
+            }));
         }
         let written: Vec<(RunId, bool)> = writes.iter().map(|write| (write.run, write.release)).collect();
         let results = self.store.project(writes).await?;
