@@ -1,9 +1,10 @@
 //! The reaper: says that this node lives, takes over what dead ones left, wakes runs that have room to start.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use milepost_core::id::NodeId;
+use milepost_core::id::{NodeId, RunId};
 use milepost_core::run::Command;
 use milepost_core::time::Timestamp;
 use milepost_store::{Result, Store};
@@ -14,6 +15,8 @@ use crate::committer::{Inbox, Request};
 const PAGE: u32 = 500;
 /// How often the store does what has to be done now and then.
 const CARE_MS: u64 = 6 * 60 * 60 * 1000;
+/// Each so many rounds a node looks at all that it owns.
+const LOOK_AFTER: u64 = 6;
 
 pub(crate) struct Reaper {
     pub(crate) node: NodeId,
@@ -55,9 +58,30 @@ impl Reaper {
         Ok(())
     }
 
-    pub(crate) async fn run(self) {
-        let mut next_care = self.clock.now();
+    /// What this node owns for longer than a moment without having work of it was written by another: one that took this
+    /// one for dead, or died before it could project. Answers what is owned now.
+    async fn look_after(&self, owned_before: &HashSet<RunId>) -> Result<HashSet<RunId>> {
+        let mut owned = HashSet::new();
+        let mut after = None;
         loop {
+            let runs = self.store.owned_runs(self.node, after, PAGE).await?;
+            for (org, run) in &runs {
+                owned.insert(*run);
+                if owned_before.contains(run) {
+                    self.inbox.report(Request::care(*org, *run)).await;
+                }
+            }
+            after = runs.last().map(|(_, run)| *run);
+            if runs.len() < PAGE as usize {
+                return Ok(owned);
+            }
+        }
+    }
+
+    pub(crate) async fn run(self) {
+        let mut owned = HashSet::new();
+        let mut next_care = self.clock.now();
+        for round in 1_u64.. {
             if self.clock.now() >= next_care {
                 next_care = self.clock.now().plus_ms(CARE_MS);
                 if let Err(error) = self.store.maintain(self.clock.now()).await {
@@ -67,6 +91,12 @@ impl Reaper {
             tokio::time::sleep(Duration::from_millis((self.lease_ms / 3).max(1))).await;
             if let Err(error) = self.run_once(self.clock.now()).await {
                 tracing::warn!(%error, "this node could not say that it lives");
+            }
+            if round % LOOK_AFTER == 0 {
+                match self.look_after(&owned).await {
+                    Ok(now) => owned = now,
+                    Err(error) => tracing::warn!(%error, "the runs of this node cannot be read"),
+                }
             }
         }
     }

@@ -11,12 +11,12 @@ use tokio::sync::{mpsc, oneshot};
 /// A watcher that falls this far behind is let go; it can read the log and come back.
 const QUEUE: usize = 4096;
 
-type EventSender = mpsc::Sender<Arc<[EventRow]>>;
+type ByRun<T> = HashMap<RunId, Vec<T>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
-    events: Mutex<HashMap<RunId, Vec<EventSender>>>,
-    ends: Mutex<HashMap<RunId, Vec<oneshot::Sender<RunStatus>>>>,
+    events: Mutex<ByRun<mpsc::Sender<Arc<[EventRow]>>>>,
+    ends: Mutex<ByRun<oneshot::Sender<RunStatus>>>,
 }
 
 impl Watchers {
@@ -67,7 +67,7 @@ impl Watchers {
 
 /// Lets go of those who no longer wait, each time the map would have to grow: that costs little, and keeps it as small as
 /// the number of those who do.
-fn sweep<T>(waiting: &mut HashMap<RunId, Vec<T>>, gone: impl Fn(&T) -> bool) {
+fn sweep<T>(waiting: &mut ByRun<T>, gone: impl Fn(&T) -> bool) {
     if waiting.len() == waiting.capacity() {
         waiting.retain(|_, waiters| {
             waiters.retain(|waiter| !gone(waiter));

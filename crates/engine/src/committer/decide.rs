@@ -226,6 +226,11 @@ impl Committer {
             }
             // Loading it was all.
             RequestKind::Look { .. } => {}
+            RequestKind::Care { org, run } => {
+                if !self.known.contains_key(&run) {
+                    self.again.push(Request::revive(org, run));
+                }
+            }
             RequestKind::Command { org, run, command } => {
                 // What this node cannot carry out is left to one that can.
                 if matches!(command, Command::Adopt { .. } | Command::FireTimer { .. }) && !self.can_run(run) {
@@ -596,7 +601,7 @@ fn runs_of(requests: &[Request]) -> Vec<(OrgId, RunId)> {
             RequestKind::Command { org, run, .. }
             | RequestKind::TrySlot { org, run }
             | RequestKind::Look { org, run, .. } => Some((*org, *run)),
-            RequestKind::Start { .. } => None,
+            RequestKind::Start { .. } | RequestKind::Care { .. } => None,
         })
         .collect()
 }

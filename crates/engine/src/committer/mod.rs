@@ -76,6 +76,11 @@ pub(crate) enum RequestKind {
         org: OrgId,
         run: RunId,
     },
+    /// The head row has said for some time that this node has something to do for the run.
+    Care {
+        org: OrgId,
+        run: RunId,
+    },
     /// The log of a run that this node has work of goes up to here: another node has added to it, perhaps.
     Look {
         org: OrgId,
@@ -88,7 +93,10 @@ impl RequestKind {
     fn run(&self) -> RunId {
         match self {
             RequestKind::Start { start, .. } => start.run,
-            RequestKind::Command { run, .. } | RequestKind::TrySlot { run, .. } | RequestKind::Look { run, .. } => *run,
+            RequestKind::Command { run, .. }
+            | RequestKind::TrySlot { run, .. }
+            | RequestKind::Care { run, .. }
+            | RequestKind::Look { run, .. } => *run,
         }
     }
 }
@@ -125,6 +133,10 @@ impl Request {
 
     pub(crate) fn try_slot(org: OrgId, run: RunId) -> Request {
         Request::of(RequestKind::TrySlot { org, run })
+    }
+
+    pub(crate) fn care(org: OrgId, run: RunId) -> Request {
+        Request::of(RequestKind::Care { org, run })
     }
 
     pub(crate) fn look(org: OrgId, run: RunId, seq: u64) -> Request {

@@ -298,7 +298,12 @@ pub(crate) async fn open_ends(store: &Arc<dyn Store>) -> String {
     for dead in store.dead_nodes(now()).await.unwrap() {
         text += &format!("{dead:?} owns {:?}\n", store.owned_runs(dead, None, 10).await.unwrap());
     }
-    text += &format!("unprojected: {:?}\n", store.unprojected(10).await.unwrap());
+    for (org, run, behind) in store.unprojected(10).await.unwrap() {
+        let head = store.head(org, run).await.unwrap();
+        let rows: Vec<_> =
+            log(store, run).await.iter().map(|row| (row.event_type.to_string(), row.data.clone())).collect();
+        text += &format!("unprojected by {behind}: {head:?}\n  {rows:?}\n");
+    }
     for head in store.open_runs(None, 10).await.unwrap() {
         text += &format!("open: {head:?}\n  {:?}\n", types(store, head.run).await);
     }

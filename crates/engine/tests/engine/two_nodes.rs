@@ -18,6 +18,7 @@ on! {
         children_on_two_nodes_end_together,
         a_run_is_not_taken_from_a_node_that_works_on_it,
         what_a_node_does_not_know_is_read_before_it_is_refused,
+        what_a_node_ended_before_it_died_is_projected_by_the_owner,
     ],
     postgres: [signals_from_both_nodes_are_all_heard, a_wait_is_answered_through_another_node, a_step_is_cancelled_through_another_node, the_same_request_to_two_nodes_is_one_run]
 }
@@ -228,4 +229,25 @@ async fn what_a_node_does_not_know_is_read_before_it_is_refused(home: Home) {
     send(&b, id, "TERMINATE").await;
     let late = a.signal(id, Engine::new_signal("go")).await;
     assert!(matches!(&late, Err(EngineError::Rejected(why)) if why.code == "run_ended"), "{late:?}");
+}
+
+/// The owner never hears of the end that another node wrote, and that one dies before it can project it.
+async fn what_a_node_ended_before_it_died_is_projected_by_the_owner(home: Home) {
+    let gate = Gate::new();
+    let a = home.open(Config { node_lease_ms: 100, ..config() }.gate(&gate)).await;
+    let id = start(&a, "{name: t, steps: {a: {skill: gate, input: {}}}}", NewRun::default()).await;
+    gate.arrival().await;
+    a.flush_projections().await;
+    let b = home.open(config().gate(&gate)).await;
+    send(&b, id, "TERMINATE").await;
+    drop(b);
+    within(async {
+        while a.store().head(ORG, id).await.unwrap().unwrap().owner.is_some() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    gate.emptied().await;
+    sound(&a, id).await;
+    healthy(a.store()).await;
 }
