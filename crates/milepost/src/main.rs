@@ -77,7 +77,12 @@ async fn carry_out(verb: Verb, context: Context) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A line for programs or people to read, on standard output. Who stops reading is not an error of ours.
+/// A line for programs or people to read, on standard output. A reader that has gone away is no reason to stop a run.
 fn print_line(line: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{line}");
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// A line for people, on standard error.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -72,7 +72,7 @@ enum Scenario {
     Fan,
     /// One step
     Start,
-    /// The chain, and nothing but its limit
+    /// The chain again, for its limit
     Limit,
     /// Retries, short sleeps, foreach, child runs and a concurrency key, all at once
     Mixed,

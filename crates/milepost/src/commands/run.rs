@@ -169,7 +169,7 @@ impl Run {
         }
         let screen = if context.is_json() && !self.watch { Screen::Silent } else { Screen::open(&plan) };
         if accepted.existing && !context.is_json() {
-            eprintln!("run {} is there already, with the same request id", accepted.run);
+            crate::say(&format!("run {} is there already, with the same request id", accepted.run));
         }
         let mut follower = Follower {
             engine,
@@ -183,7 +183,7 @@ impl Run {
         let ended = Box::pin(follower.follow()).await?;
         if !matches!(ended, Ended::Run(_)) {
             let flag = context.database.as_flag();
-            eprintln!("left run {} as it is; `milepost recover{flag}` goes on with it", accepted.run);
+            crate::say(&format!("left run {} as it is; `milepost recover{flag}` goes on with it", accepted.run));
             return Ok(ended);
         }
         let view = engine.run(accepted.run).await?;

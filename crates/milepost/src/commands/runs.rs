@@ -48,9 +48,7 @@ enum Verb {
     #[command(after_help = "Examples:\n  milepost runs resume last\n  milepost runs resume 0198c0de -o json")]
     Resume(Plain),
     /// End a run in good order: steps under way are stopped
-    #[command(
-        after_help = "Examples:\n  milepost runs cancel last\n  milepost runs cancel last --payload '{\"reason\": \"a mistake\"}'"
-    )]
+    #[command(after_help = "Examples:\n  milepost runs cancel last\n  milepost runs cancel 01a1defb")]
     Cancel(Plain),
     /// End a run at once
     #[command(
@@ -169,7 +167,7 @@ fn print_list(context: &Context, runs: &[RunSummary], next_cursor: Option<&str>)
     if runs.is_empty() {
         crate::print_line("no runs");
         if context.database.is_missing() {
-            eprintln!("there is no database at {} yet", context.database);
+            crate::say(&format!("there is no database at {} yet", context.database));
         }
         return;
     }
@@ -189,7 +187,7 @@ fn print_list(context: &Context, runs: &[RunSummary], next_cursor: Option<&str>)
     }
     table::print(&rows);
     if let Some(cursor) = next_cursor {
-        eprintln!("there are more: --cursor {cursor}");
+        crate::say(&format!("there are more: --cursor {cursor}"));
     }
 }
 
@@ -234,7 +232,7 @@ impl Events {
         }
         table::print(&table);
         if let Some(cursor) = next_cursor {
-            eprintln!("there are more: --after {cursor}");
+            crate::say(&format!("there are more: --after {cursor}"));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -95,7 +95,9 @@ fn tell(context: &Context, run: RunId, name: &str, accepted: milepost_engine::Ac
     crate::print_line(&format!("{name} is accepted; run {run} is {}", table::run_status(accepted.status)));
     if !accepted.status.is_terminal() {
         let flag = context.database.as_flag();
-        eprintln!("the process that has the run goes on with it; where there is none, `milepost recover{flag}` does");
+        crate::say(&format!(
+            "the process that has the run goes on with it; where there is none, `milepost recover{flag}` does"
+        ));
     }
     Ok(())
 }

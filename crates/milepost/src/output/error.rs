@@ -28,14 +28,14 @@ impl Refusal {
 
 pub(crate) fn report(error: &anyhow::Error, format: Format) {
     match (format, error.downcast_ref::<BadDocument>()) {
-        (Format::Text, Some(bad)) => eprint!("{}", bad.shown_on_stderr()),
-        (Format::Text, None) => eprint!("{}", in_words(&format!("{error:#}"))),
+        (Format::Text, Some(bad)) => crate::say(bad.shown_on_stderr().trim_end()),
+        (Format::Text, None) => crate::say(in_words(&format!("{error:#}")).trim_end()),
         (Format::Json, bad) => {
             let mut value = json!({ "code": code(error), "message": format!("{error:#}") });
             if let Some(bad) = bad {
                 value["problems"] = serde_json::to_value(bad.problems()).unwrap_or(Value::Null);
             }
-            eprintln!("{value}");
+            crate::say(&format!("{value}"));
         }
     }
 }

@@ -24,12 +24,12 @@ impl Lines {
             None => run_text(&event.body),
         };
         if let Some(text) = text {
-            eprintln!("{} {text}", time::clock_time(event.at));
+            crate::say(&format!("{} {text}", time::clock_time(event.at)));
         }
     }
 
     pub(super) fn say(&mut self, text: &str) {
-        eprintln!("{text}");
+        crate::say(text);
     }
 
     pub(super) fn tick(&mut self, model: &Model) {
@@ -40,7 +40,7 @@ impl Lines {
         for (step, planned) in model.steps.iter().zip(&model.plan.steps) {
             if let (StepStatus::Running, Some(items)) = (step.status, &step.items) {
                 let now = time::clock_time(time::now());
-                eprintln!("{now} step {} {}", planned.id, super::tree::counter(items));
+                crate::say(&format!("{now} step {} {}", planned.id, super::tree::counter(items)));
             }
         }
     }
