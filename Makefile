@@ -3,14 +3,14 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-.PHONY: help run test build fmt lint check-docs provision
+.PHONY: help run test build
 
 help:
 	@echo "make run    build Milepost and run the campaign example with live progress"
 	@echo "make test   install what is missing, then check and test everything"
 
 run: build
-	target/debug/milepost run examples/campaign.yaml --payload @examples/campaign.json
+	target/debug/milepost run examples/campaign.yaml
 
 build:
 	@scripts/provision build

@@ -51,7 +51,7 @@ impl Default for Config {
         Config {
             limits: Limits::default(),
             inline_concurrency: 256,
-            cached_bytes: 64 * 1024 * 1024,
+            cached_bytes: 32 * 1024 * 1024,
             node_lease_ms: 10_000,
             skills: Skills::built_in(&BuiltInOptions { shell: false, private_addresses: false }),
             clock: Arc::new(SystemClock),

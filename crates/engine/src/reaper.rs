@@ -13,6 +13,8 @@ use crate::clock::Clock;
 use crate::committer::{Inbox, Request};
 
 const PAGE: u32 = 500;
+/// How often the store does what has to be done now and then.
+const CARE_MS: u64 = 6 * 60 * 60 * 1000;
 /// Each so many rounds a node looks at all that it owns.
 const LOOK_AFTER: u64 = 6;
 
@@ -78,7 +80,14 @@ impl Reaper {
 
     pub(crate) async fn run(self) {
         let mut owned = HashSet::new();
+        let mut next_care = self.clock.now();
         for round in 1_u64.. {
+            if self.clock.now() >= next_care {
+                next_care = self.clock.now().plus_ms(CARE_MS);
+                if let Err(error) = self.store.maintain(self.clock.now()).await {
+                    tracing::warn!(%error, "the database could not be cared for");
+                }
+            }
             tokio::time::sleep(Duration::from_millis((self.lease_ms / 3).max(1))).await;
             if let Err(error) = self.run_once(self.clock.now()).await {
                 tracing::warn!(%error, "this node could not say that it lives");

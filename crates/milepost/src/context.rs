@@ -9,6 +9,9 @@ use tracing_subscriber::EnvFilter;
 use crate::database::{self, Database};
 use crate::output::error::Refusal;
 
+/// Where `--help` lists what every verb has.
+const GLOBAL: &str = "Global options";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people
@@ -20,7 +23,15 @@ pub(crate) enum Format {
 #[derive(Debug, Args)]
 pub(crate) struct Globals {
     /// How results are printed
-    #[arg(short = 'o', long = "output", global = true, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    #[arg(
+        short = 'o',
+        long = "output",
+        global = true,
+        value_enum,
+        default_value_t = Format::Text,
+        value_name = "FORMAT",
+        help_heading = GLOBAL
+    )]
     pub(crate) format: Format,
     /// The database: a file (SQLite), or a postgres:// address
     #[arg(
@@ -29,11 +40,12 @@ pub(crate) struct Globals {
         env = "MILEPOST_DB",
         hide_env_values = true,
         default_value = database::DEFAULT,
-        value_name = "PATH|URL"
+        value_name = "PATH|URL",
+        help_heading = GLOBAL
     )]
     db: String,
     /// Say more on standard error (`-vv`: still more); RUST_LOG has the last word
-    #[arg(short = 'v', long, global = true, action = ArgAction::Count)]
+    #[arg(short = 'v', long, global = true, action = ArgAction::Count, help_heading = GLOBAL)]
     verbose: u8,
     #[command(flatten)]
     limits: LimitFlags,
@@ -43,7 +55,7 @@ pub(crate) struct Globals {
 #[derive(Debug, Args)]
 pub(crate) struct LimitFlags {
     /// Change a limit (see `milepost limits`); may be repeated
-    #[arg(long = "limit", id = "limits", value_name = "NAME=VALUE")]
+    #[arg(long = "limit", id = "limits", value_name = "NAME=VALUE", help_heading = GLOBAL)]
     limits: Vec<Limit>,
 }
 

@@ -21,10 +21,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 ///
 /// Exit status: 0 done, 1 the run failed (or `doctor` found something), 2 wrong use, 3 no server.
 #[derive(Debug, Parser)]
-#[command(name = "milepost", version, about, after_help = "Examples:
+#[command(
+    name = "milepost",
+    version,
+    about,
+    after_help = "Examples:
   milepost run examples/chain.yaml
   milepost validate flow.yaml
-  milepost runs show last")]
+  milepost runs show last"
+)]
 struct Cli {
     #[command(flatten)]
     globals: Globals,

@@ -1,6 +1,8 @@
 //! The promise: kill the process at any instruction, as often as you like. Nothing acknowledged is lost, every run ends
 //! by itself, no outcome is recorded twice.
 
+#![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
+
 use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -78,7 +80,7 @@ fn kill_again_and_again(database: &str) -> BTreeSet<RunId> {
         acknowledged.extend(reader.join().unwrap());
     }
     let recovered = Command::new(env!("CARGO_BIN_EXE_milepost"))
-        .args(["recover", "--db", database, "--node-lease-ms", "300"])
+        .args(["bench", "start", "--runs", "1", "--no-limit", "--drain", "--node-lease-ms", "300", "--store", database])
         .output()
         .unwrap();
     assert!(recovered.status.success(), "{}", String::from_utf8_lossy(&recovered.stderr));
@@ -116,7 +118,8 @@ async fn look_at_log(store: &dyn Store, run: RunId, last_seq: u64) -> usize {
     let seqs: Vec<u64> = log.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, (1..=last_seq).collect::<Vec<u64>>(), "{run}");
     let mut outcomes: HashMap<(&str, u32), u32> = HashMap::new();
-    for event in log.iter().filter(|event| matches!(&*event.event_type, "StepCompleted" | "StepFailed" | "StepSkipped")) {
+    for event in log.iter().filter(|event| matches!(&*event.event_type, "StepCompleted" | "StepFailed" | "StepSkipped"))
+    {
         let step = event.step_id.as_deref().unwrap();
         let count = outcomes.entry((step, event.logical_attempt.unwrap())).or_default();
         *count += 1;

@@ -88,6 +88,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Runs that a node owns, in order of id, after `after`.
     async fn owned_runs(&self, node: NodeId, after: Option<RunId>, limit: u32) -> Result<Vec<(OrgId, RunId)>>;
 
+    /// What has to be done now and then, such as making room for the months to come. Several nodes may do it at once.
+    async fn maintain(&self, now: Timestamp) -> Result<()>;
+
     /// Stores a blob; storing the same content again is no change.
     async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()>;
     async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>>;

@@ -409,6 +409,10 @@ impl Store for MemoryStore {
         Ok(owned)
     }
 
+    async fn maintain(&self, _now: Timestamp) -> Result<()> {
+        Ok(())
+    }
+
     async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()> {
         self.tables().blobs.entry((org, blob.hash)).or_insert_with(|| blob.clone());
         Ok(())

@@ -120,8 +120,8 @@ fn grouped(group: u32, write: RunWrite) -> RunWrite {
     RunWrite { group, ..write }
 }
 
-fn batch(writes: impl IntoIterator<Item = RunWrite>) -> Batch {
-    Batch { writes: writes.into_iter().collect() }
+fn batch(writes: impl IntoIterator<Item = RunWrite>) -> Arc<Batch> {
+    Arc::new(Batch { writes: writes.into_iter().collect() })
 }
 
 async fn seqs(store: &PostgresStore, run: RunId) -> Vec<u64> {
@@ -207,9 +207,10 @@ async fn what_was_written_is_read_back() {
         ..with_request(insert(id, 2), "r1")
     };
     let events = first.events.clone();
-    assert_eq!(store.commit(Arc::new(batch([first]))).await.unwrap(), [Written]);
+    assert_eq!(store.commit(batch([first])).await.unwrap(), [Written]);
     assert_eq!(store.events(ORG, id, 0, 10).await.unwrap(), events);
-    let due: Vec<u64> = store.timers_until(Timestamp(50), 10).await.unwrap().iter().map(|timer| timer.seq).collect();
+    let due: Vec<u64> =
+        store.timers_until(None, Timestamp(50), 10).await.unwrap().iter().map(|timer| timer.seq).collect();
     assert_eq!(due, [2, 1]);
     assert_eq!(store.slot_of(ORG, id).await.unwrap().unwrap().limit, Some(u32::MAX));
 
@@ -228,7 +229,7 @@ async fn what_was_written_is_read_back() {
         },
         ..update(id, 2, 2)
     };
-    assert_eq!(store.commit(Arc::new(batch([second]))).await.unwrap(), [Written]);
+    assert_eq!(store.commit(batch([second])).await.unwrap(), [Written]);
     assert_eq!(store.timers_of(ORG, id).await.unwrap().len(), 1);
     assert!(store.slot_of(ORG, id).await.unwrap().unwrap().holding);
 
@@ -251,18 +252,13 @@ async fn a_conflict_takes_only_its_own_write() {
     let (store, _) = store().await;
     let ids = [run(), run(), run()];
     store.commit(batch(ids.map(|id| insert(id, 1)))).await.unwrap();
-    let results = store
-        .commit(Arc::new(batch([update(ids[2], 1, 2), update(ids[0], 5, 2), update(ids[1], 1, 2)])))
-        .await
-        .unwrap();
+    let results =
+        store.commit(batch([update(ids[2], 1, 2), update(ids[0], 5, 2), update(ids[1], 1, 2)])).await.unwrap();
     assert_eq!(results, [Written, Conflict, Written]);
     assert_eq!(seqs(&store, ids[0]).await, [1]);
     assert_eq!(seqs(&store, ids[1]).await, [1, 2, 3]);
     // A run that does not exist, and one that does.
-    assert_eq!(
-        store.commit(Arc::new(batch([update(run(), 1, 1), insert(ids[0], 1)]))).await.unwrap(),
-        [Conflict, Conflict]
-    );
+    assert_eq!(store.commit(batch([update(run(), 1, 1), insert(ids[0], 1)])).await.unwrap(), [Conflict, Conflict]);
 }
 
 #[tokio::test]
@@ -270,11 +266,11 @@ async fn a_request_id_belongs_to_the_first() {
     let (store, _) = store().await;
     let (a, b, c) = (run(), run(), run());
     let twice = batch([with_request(insert(b, 1), "r"), with_request(insert(a, 1), "r"), insert(c, 1)]);
-    assert_eq!(store.commit(Arc::new(twice)).await.unwrap(), [Written, Conflict, Written]);
-    assert_eq!(store.commit(Arc::new(batch([with_request(insert(a, 1), "r")]))).await.unwrap(), [Conflict]);
+    assert_eq!(store.commit(twice).await.unwrap(), [Written, Conflict, Written]);
+    assert_eq!(store.commit(batch([with_request(insert(a, 1), "r")])).await.unwrap(), [Conflict]);
     assert!(store.head(ORG, a).await.unwrap().is_none());
     // An id that is taken does not take the request id with it.
-    assert_eq!(store.commit(Arc::new(batch([with_request(insert(c, 1), "other")]))).await.unwrap(), [Conflict]);
+    assert_eq!(store.commit(batch([with_request(insert(c, 1), "other")])).await.unwrap(), [Conflict]);
     let questions = ["r", "other"].map(|id| Question::RunOfRequest { org: ORG, request_id: id.to_owned() });
     let (_open, answers) = store.ask(questions.to_vec()).await.unwrap();
     assert!(
@@ -287,13 +283,13 @@ async fn a_request_id_belongs_to_the_first() {
 async fn a_group_is_written_as_a_whole_or_not_at_all() {
     let (store, _) = store().await;
     let (parent, child, other) = (run(), run(), run());
-    store.commit(Arc::new(batch([insert(parent, 1), insert(other, 1)]))).await.unwrap();
+    store.commit(batch([insert(parent, 1), insert(other, 1)])).await.unwrap();
     let broken = batch([
         grouped(1, with_request(insert(child, 1), "r")),
         grouped(2, update(other, 1, 1)),
         grouped(1, update(parent, 7, 1)),
     ]);
-    assert_eq!(store.commit(Arc::new(broken)).await.unwrap(), [Conflict, Written, Conflict]);
+    assert_eq!(store.commit(broken).await.unwrap(), [Conflict, Written, Conflict]);
     assert!(store.head(ORG, child).await.unwrap().is_none());
     assert_eq!(seqs(&store, child).await, [] as [u64; 0]);
     // What a broken group would have written is not even looked at.
@@ -326,10 +322,10 @@ async fn several_writes_to_one_run_follow_each_other() {
 async fn an_event_that_is_there_already_is_refused_with_its_batch() {
     let (store, _) = store().await;
     let (a, b) = (run(), run());
-    store.commit(Arc::new(batch([insert(a, 1), insert(b, 1)]))).await.unwrap();
+    store.commit(batch([insert(a, 1), insert(b, 1)])).await.unwrap();
     let mut again = update(a, 1, 1);
     again.events[0].idempotency_key = event(a, 1).idempotency_key;
-    let refused = store.commit(Arc::new(batch([again, update(b, 1, 1)]))).await;
+    let refused = store.commit(batch([again, update(b, 1, 1)])).await;
     assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
     assert_eq!(seqs(&store, b).await, [1]);
     let blob = BlobRow { hash: Digest::of(b"x"), media_type: "text/plain".to_owned(), content: b"x".to_vec() };
@@ -451,7 +447,7 @@ async fn a_dropped_transaction_leaves_nothing_behind() {
         drop(open);
     }
     let (open, _) = store.ask(question).await.unwrap();
-    assert_eq!(open.commit(Batch::default()).await.unwrap(), []);
+    assert_eq!(open.commit(Arc::default()).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -580,12 +576,12 @@ async fn each_month_has_its_partition() {
         client.query_one(sql, &[&run.0]).await.unwrap().get::<_, String>(0)
     };
     let now = run();
-    store.commit(Arc::new(batch([insert(now, 1)]))).await.unwrap();
+    store.commit(batch([insert(now, 1)])).await.unwrap();
     assert_ne!(partition(now).await, "run_events_default");
 
     // April has a row before it has a partition; the row stays where it is and nothing fails.
     let early = id_at(APRIL_2031 + 5);
-    store.commit(Arc::new(batch([insert(early, 1)]))).await.unwrap();
+    store.commit(batch([insert(early, 1)])).await.unwrap();
     let at = |ms: u64| Timestamp(i64::try_from(ms * 1000).unwrap());
     let other = PostgresStore::connect(&url).await.unwrap();
     let (one, two) = tokio::join!(store.ensure_partitions(at(JANUARY_2031)), other.ensure_partitions(at(JANUARY_2031)));
@@ -599,7 +595,7 @@ async fn each_month_has_its_partition() {
     assert_eq!(partition(ids[1]).await, "run_events_default");
     assert_eq!(partition(ids[2]).await, "run_events_2031_03");
     assert_eq!(partition(early).await, "run_events_default");
-    assert_eq!(store.commit(Arc::new(batch([update(early, 1, 1), update(ids[0], 1, 1)]))).await.unwrap(), [Written; 2]);
+    assert_eq!(store.commit(batch([update(early, 1, 1), update(ids[0], 1, 1)])).await.unwrap(), [Written; 2]);
 }
 
 #[tokio::test]
@@ -623,7 +619,7 @@ async fn a_recording_is_replayed_in_a_schema_of_its_own() {
 async fn a_lost_connection_is_worth_another_try() {
     let (store, url) = store().await;
     let id = run();
-    store.commit(Arc::new(batch([insert(id, 1)]))).await.unwrap();
+    store.commit(batch([insert(id, 1)])).await.unwrap();
     let question = vec![Question::SlotsHeld { org: ORG, key: "k".to_owned() }];
     let (open, _) = store.ask(question).await.unwrap();
     let client = client(&url).await;
@@ -634,7 +630,7 @@ async fn a_lost_connection_is_worth_another_try() {
     assert!(matches!(lost, Err(StoreError::Unavailable(_))), "{lost:?}");
     let mut tries = 0;
     let results = loop {
-        match store.commit(Arc::new(batch([update(id, 1, 1)]))).await {
+        match store.commit(batch([update(id, 1, 1)])).await {
             Ok(results) => break results,
             // Each connection that was lost is noticed once.
             Err(StoreError::Unavailable(_)) if tries < 10 => tries += 1,

@@ -3,7 +3,8 @@
 /// The nearest name, when it is near enough to be what was meant.
 pub(crate) fn near_name<'a>(wanted: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let wanted: Vec<char> = wanted.chars().flat_map(char::to_lowercase).take(64).collect();
-    let allowed = (wanted.len() / 3).clamp(1, 3);
+    // A name of one letter is near to every other one: that says nothing.
+    let allowed = if wanted.len() < 2 { 0 } else { (wanted.len() / 3).clamp(1, 3) };
     let near = known.filter_map(|name| Some((distance(&wanted, name, allowed)?, name)));
     near.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
 }

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::sync::LazyLock;
 
-use minijinja::value::{Rest, Value, ValueKind};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Expression, State, UndefinedBehavior, filters, functions, tests};
 use serde_json::Value as Json;
 
@@ -164,9 +164,12 @@ fn size(value: &Value) -> usize {
 }
 
 /// A filter that pays for what it takes and gives.
-fn paid(filter: Value) -> impl Fn(&mut State<'_, '_>, Rest<Value>) -> Result<Value, Error> {
-    move |state, arguments| {
+fn paid(filter: Value) -> impl Fn(&mut State<'_, '_>, Rest<Value>, Kwargs) -> Result<Value, Error> {
+    move |state, Rest(mut arguments), named| {
         arguments.iter().try_for_each(|argument| pay(size(argument) + 1))?;
+        if named.args().next().is_some() {
+            arguments.push(named.into());
+        }
         let result = filter.call(state, &arguments)?;
         pay(size(&result))?;
         Ok(result)

@@ -238,3 +238,9 @@ proptest! {
         let _ = split(&format!("${{{{{source}"));
     }
 }
+
+#[test]
+fn filters_take_named_arguments() {
+    yields("[{'k': 2}, {'k': 1}] | map(attribute='k') | list", json!([2, 1]));
+    yields("[{'k': 2}, {'k': 1}] | sort(attribute='k') | map(attribute='k') | first", json!(1));
+}

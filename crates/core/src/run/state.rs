@@ -380,7 +380,7 @@ impl RunState {
             + (self.ready.len() + self.running.len() + self.timers.len()) * 64
             + self.scratch.fact_bytes
             + self.scratch.facts.len() * 96
-            + 1024
+            + 4096
     }
 }
 

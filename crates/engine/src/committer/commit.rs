@@ -262,6 +262,7 @@ impl Committer {
             run: id,
             plan: run.plan,
             after_seq: run.expected_seq,
+            last_seq,
             events: run.events,
             at_rest,
         });

@@ -31,6 +31,9 @@ pub(super) enum FollowUp {
 
 type FollowUps = VecDeque<FollowUp>;
 
+/// For so many plans it is remembered whether this node can run them.
+const RUNNABLE_PLANS: usize = 10_000;
+
 impl Committer {
     /// Decides requests and all that follows from them.
     pub(super) async fn take(&mut self, requests: &mut Vec<Request>) {
@@ -216,7 +219,11 @@ impl Committer {
         let Request { kind, reply, reread, .. } = request;
         match kind {
             RequestKind::Start { start, plan } => self.decide_start(*start, plan, reply, None, follow_ups),
-            RequestKind::TrySlot { org, run } => self.pending.asking.push(Asking::Slot { org, run }),
+            RequestKind::TrySlot { org, run } => {
+                if self.can_run(run) {
+                    self.pending.asking.push(Asking::Slot { org, run });
+                }
+            }
             // Loading it was all.
             RequestKind::Look { .. } => {}
             RequestKind::Care { org, run } => {
@@ -225,6 +232,10 @@ impl Committer {
                 }
             }
             RequestKind::Command { org, run, command } => {
+                // What this node cannot carry out is left to one that can.
+                if matches!(command, Command::Adopt { .. } | Command::FireTimer { .. }) && !self.can_run(run) {
+                    return;
+                }
                 let answer = self.decide_command(org, run, &command, None, follow_ups);
                 // It does not fit what is at hand; but another node may have gone on since that was read.
                 let at_hand = self.states.peek(run).is_some_and(|entry| entry.busy == 0);
@@ -235,6 +246,16 @@ impl Committer {
                 self.note(kind, reply, answer);
             }
         }
+    }
+
+    /// Whether this node has all the skills that the run's plan names.
+    fn can_run(&mut self, run: RunId) -> bool {
+        let Some(plan) = self.states.get(run).map(|entry| entry.state.plan.clone()) else { return true };
+        if self.runnable.len() > RUNNABLE_PLANS {
+            self.runnable.clear();
+        }
+        let executor = &self.executor;
+        *self.runnable.entry(plan.hash).or_insert_with(|| crate::engine::check_skills(&plan, executor).is_ok())
     }
 
     /// What nobody waits for must not be lost: an outcome is decided again when its run can be read.

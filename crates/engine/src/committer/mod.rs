@@ -21,6 +21,7 @@ mod states;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::limits::Limits;
 use milepost_core::plan::Plan;
@@ -186,6 +187,8 @@ pub(crate) struct Committer {
     ready: ReadyQueue,
     /// Requests that have to be decided again.
     again: Vec<Request>,
+    /// By plan: whether this node has all its skills.
+    runnable: HashMap<Digest, bool>,
     /// Requests for runs that cannot be read before the batch on its way has arrived.
     held: Vec<Request>,
     /// Steps handed out by batches of which nobody knows whether they were written.
@@ -229,6 +232,7 @@ impl Committer {
             in_flight: None,
             ready: ReadyQueue::new(parts.inline_concurrency),
             again: Vec::new(),
+            runnable: HashMap::new(),
             held: Vec::new(),
             unsure: HashMap::new(),
             known: HashMap::new(),

@@ -17,7 +17,6 @@ use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{HeadRow, WriteResult};
 use milepost_store::{Result, Store, StoreError};
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
 use crate::clock::Clock;
@@ -28,13 +27,15 @@ pub(crate) use reduce::Projection;
 const QUEUE: usize = 16_384;
 /// How long events are gathered before they are written. Short runs are written once, as they ended.
 const GATHER: Duration = Duration::from_millis(250);
+/// How soon a projection that could not be written is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// With so many runs waiting, nothing is gathered any longer.
+const FULL: usize = 8192;
 /// Runs in one write, so that commits never wait long for it.
 const CHUNK: usize = 32;
 /// Lag above this is worth an alert.
 const LAG_HIGH_MS: u64 = 5_000;
 const PAGE: u32 = 1000;
-/// How long until that is tried again which could not be written.
-const AGAIN: Duration = Duration::from_secs(1);
 /// So many runs that are under way are kept in mind.
 const KEPT: usize = 20_000;
 /// How often a projection is made anew while somebody else writes it.
@@ -47,26 +48,24 @@ pub(crate) struct Committed {
     pub(crate) run: RunId,
     pub(crate) plan: Arc<Plan>,
     pub(crate) after_seq: u64,
+    pub(crate) last_seq: u64,
     pub(crate) events: Vec<Event>,
-    /// No executor has or waits for work of it.
+    /// As of `last_seq`, no executor has or waits for work of it.
     pub(crate) at_rest: bool,
-}
-
-impl Committed {
-    fn last_seq(&self) -> u64 {
-        self.after_seq + self.events.len() as u64
-    }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct ProjectorHandle {
     sender: mpsc::Sender<Message>,
-    missed: Arc<Mutex<Missed>>,
-    lag_ms: Arc<AtomicU64>,
+    shared: Arc<Shared>,
 }
 
-/// The last commits of runs for which the queue had no room, without their events.
-type Missed = HashMap<RunId, Committed>;
+#[derive(Debug, Default)]
+struct Shared {
+    lag_ms: AtomicU64,
+    /// Runs whose commits did not fit into the queue: their logs are read.
+    missed: Mutex<HashMap<RunId, Committed>>,
+}
 
 #[derive(Debug)]
 enum Message {
@@ -77,20 +76,17 @@ enum Message {
 impl ProjectorHandle {
     pub(crate) fn new() -> (ProjectorHandle, ProjectorInbox) {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let (lag_ms, missed) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::default()));
-        let handle = ProjectorHandle { sender, missed: Arc::clone(&missed), lag_ms: Arc::clone(&lag_ms) };
-        (handle, ProjectorInbox { receiver, missed, lag_ms })
+        let shared = Arc::<Shared>::default();
+        (ProjectorHandle { sender, shared: shared.clone() }, ProjectorInbox { receiver, shared })
     }
 
     /// Never waits: a commit must not be held up by a projection.
     pub(crate) fn committed(&self, committed: Committed) {
-        if let Err(TrySendError::Full(Message::Committed(committed))) =
+        if let Err(mpsc::error::TrySendError::Full(Message::Committed(missed))) =
             self.sender.try_send(Message::Committed(committed))
         {
-            tracing::debug!(run = %committed.run, "the projector is behind; it will read from the log");
-            let mut missed = self.missed.lock().expect("no holder of this lock panics");
-            let after_seq = committed.last_seq();
-            missed.insert(committed.run, Committed { after_seq, events: Vec::new(), ..committed });
+            let missed = Committed { events: Vec::new(), ..missed };
+            self.shared.missed.lock().expect("no holder of this lock panics").insert(missed.run, missed);
         }
     }
 
@@ -104,14 +100,13 @@ impl ProjectorHandle {
 
     /// How old the oldest commit is that is not projected yet.
     pub(crate) fn lag_ms(&self) -> u64 {
-        self.lag_ms.load(Ordering::Relaxed)
+        self.shared.lag_ms.load(Ordering::Relaxed)
     }
 }
 
 pub(crate) struct ProjectorInbox {
     receiver: mpsc::Receiver<Message>,
-    missed: Arc<Mutex<Missed>>,
-    lag_ms: Arc<AtomicU64>,
+    shared: Arc<Shared>,
 }
 
 pub(crate) struct Projector {
@@ -128,9 +123,17 @@ struct Waiting {
     plan: Arc<Plan>,
     /// The rows as they will be; `None` until they are known.
     projection: Option<Projection>,
-    /// Where the run came to rest, if it did. The log may go on from there before it is read.
-    rest_at: Option<u64>,
+    /// As of `seen_seq`, no executor has or waits for work of it.
+    at_rest: bool,
+    seen_seq: u64,
     since: Option<Timestamp>,
+}
+
+impl Waiting {
+    /// Nobody need own the run once this is written. Only true of the very event that left it at rest.
+    fn may_release(&self) -> bool {
+        self.at_rest && self.projection.as_ref().is_some_and(|projection| projection.last_seq() == self.seen_seq)
+    }
 }
 
 impl Projector {
@@ -142,22 +145,23 @@ impl Projector {
         let mut messages = Vec::new();
         let mut flushed = Vec::new();
         loop {
-            // What could not be written is tried again, whether or not something new comes.
-            let wait = if self.has_work() { AGAIN } else { Duration::MAX };
+            // What could not be written, or waits for a gap to close, is tried again.
+            let patience = if self.is_behind() { RETRY } else { Duration::MAX };
             let received = self.inbox.receiver.recv_many(&mut messages, QUEUE);
-            if tokio::time::timeout(wait, received).await == Ok(0) {
+            if let Ok(0) = tokio::time::timeout(patience, received).await {
                 return;
             }
-            let hurry = self.take(&mut messages, &mut flushed);
-            if !hurry {
-                tokio::time::sleep(GATHER).await;
-                while let Ok(message) = self.inbox.receiver.try_recv() {
-                    messages.push(message);
+            let until = tokio::time::Instant::now() + GATHER;
+            let mut hurry = self.take(&mut messages, &mut flushed);
+            while !hurry && self.waiting.len() < FULL {
+                match tokio::time::timeout_at(until, self.inbox.receiver.recv_many(&mut messages, QUEUE)).await {
+                    Ok(count) if count > 0 => hurry = self.take(&mut messages, &mut flushed),
+                    _ => break,
                 }
-                self.take(&mut messages, &mut flushed);
             }
+            self.take_missed();
             self.run_once().await;
-            if !flushed.is_empty() && self.has_work() {
+            if !flushed.is_empty() && self.is_behind() {
                 // Somebody else projected some of it meanwhile.
                 self.run_once().await;
             }
@@ -167,6 +171,10 @@ impl Projector {
         }
     }
 
+    fn is_behind(&self) -> bool {
+        self.waiting.values().any(|waiting| waiting.since.is_some())
+    }
+
     fn take(&mut self, messages: &mut Vec<Message>, flushed: &mut Vec<Arc<Notify>>) -> bool {
         for message in messages.drain(..) {
             match message {
@@ -174,22 +182,17 @@ impl Projector {
                 Message::Flush(done) => flushed.push(done),
             }
         }
-        let missed = std::mem::take(&mut *self.inbox.missed.lock().expect("no holder of this lock panics"));
-        for committed in missed.into_values() {
-            self.gather_missed(committed);
-        }
         !flushed.is_empty()
     }
 
-    fn has_work(&self) -> bool {
-        self.waiting.values().any(|waiting| waiting.since.is_some())
-    }
-
-    fn gather_missed(&mut self, missed: Committed) {
-        let run = missed.run;
-        self.gather(missed);
-        if let Some(waiting) = self.waiting.get_mut(&run) {
-            waiting.projection = None;
+    fn take_missed(&mut self) {
+        let missed = std::mem::take(&mut *self.inbox.shared.missed.lock().expect("no holder of this lock panics"));
+        for (run, missed) in missed {
+            self.gather(missed);
+            // What was gathered of it lacks what was missed.
+            if let Some(waiting) = self.waiting.get_mut(&run) {
+                waiting.projection = None;
+            }
         }
     }
 
@@ -199,11 +202,15 @@ impl Projector {
             org: committed.org,
             plan: committed.plan.clone(),
             projection: (committed.after_seq == 0).then(Projection::default),
-            rest_at: None,
+            at_rest: false,
+            seen_seq: 0,
             since: None,
         });
         waiting.since = waiting.since.or(Some(now));
-        waiting.rest_at = committed.at_rest.then(|| committed.last_seq());
+        if committed.last_seq >= waiting.seen_seq {
+            waiting.seen_seq = committed.last_seq;
+            waiting.at_rest = committed.at_rest;
+        }
         let fits = waiting.projection.as_ref().is_some_and(|projection| projection.last_seq() == committed.after_seq);
         match &mut waiting.projection {
             Some(projection) if fits => {
@@ -221,7 +228,7 @@ impl Projector {
         let now = self.clock.now();
         let oldest = self.waiting.values().filter_map(|waiting| waiting.since).min();
         let lag_ms = oldest.map_or(0, |since| now.ms_since(since));
-        self.inbox.lag_ms.store(lag_ms, Ordering::Relaxed);
+        self.inbox.shared.lag_ms.store(lag_ms, Ordering::Relaxed);
         if lag_ms > LAG_HIGH_MS {
             tracing::warn!(lag_ms, "PROJECTOR_LAG_HIGH");
         }
@@ -234,8 +241,8 @@ impl Projector {
                 tracing::warn!(%error, "projections could not be written; they are tried again");
             }
         }
-        if !self.has_work() {
-            self.inbox.lag_ms.store(0, Ordering::Relaxed);
+        if !self.is_behind() {
+            self.inbox.shared.lag_ms.store(0, Ordering::Relaxed);
         }
         if self.waiting.len() > KEPT {
             // They are read from the log when there is more of them; another node may have them now.
@@ -254,10 +261,9 @@ impl Projector {
                     None => continue,
                 }
             }
-            writes.extend(waiting.projection.as_ref().and_then(|projection| {
-                let release = waiting.rest_at == Some(projection.last_seq());
-                projection.to_write(waiting.org, *run, release)
-            }));
+            let write = waiting.projection.as_ref();
+            let release = waiting.may_release();
+            writes.extend(write.and_then(|projection| projection.to_write(waiting.org, *run, release)));
         }
         let written: Vec<(RunId, bool)> = writes.iter().map(|write| (write.run, write.release)).collect();
         let results = self.store.project(writes).await?;

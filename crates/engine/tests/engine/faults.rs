@@ -179,6 +179,9 @@ impl Store for Faulty {
         let fault_at_commit = self.next_fault();
         Ok((Box::new(FaultyTransaction { inner, fault_at_ask, fault_at_commit }), answers))
     }
+    async fn maintain(&self, now: Timestamp) -> Result<()> {
+        self.inner.maintain(now).await
+    }
     async fn load_runs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<LoadedRun>> {
         self.read()?;
         self.inner.load_runs(runs).await

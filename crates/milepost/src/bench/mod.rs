@@ -56,6 +56,9 @@ pub(crate) struct Bench {
     /// Print a line `ack RUN_ID` for every run that is acknowledged, for crash tests
     #[arg(long, hide = true)]
     print_acks: bool,
+    /// Wait until no run of the database is open, for crash tests
+    #[arg(long, hide = true)]
+    drain: bool,
     /// How long a node that says nothing is believed to live, for crash tests
     #[arg(long, hide = true, default_value_t = 10_000)]
     node_lease_ms: u64,
@@ -137,6 +140,9 @@ impl Bench {
         recorder.record(!self.no_limit);
         let before = Usage::now(&database);
         let driven = load::drive(&engine, &plan, self.runs, self.concurrency, self.print_acks).await?;
+        while self.drain && !engine.store().open_runs(None, 1).await?.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
         engine.flush_projections().await;
         let used = Usage::now(&database).since(&before);
         let recorded = recorder.take();

@@ -111,6 +111,7 @@ pass_on! {
     async fn leave(&self, node: NodeId) -> Result<()>;
     async fn dead_nodes(&self, now: Timestamp) -> Result<Vec<NodeId>>;
     async fn owned_runs(&self, node: NodeId, after: Option<RunId>, limit: u32) -> Result<Vec<(OrgId, RunId)>>;
+    async fn maintain(&self, now: Timestamp) -> Result<()>;
     async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()>;
     async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>>;
     async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()>;

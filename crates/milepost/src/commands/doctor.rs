@@ -31,7 +31,8 @@ impl Doctor {
                 let run = finding.run_id.map(|run| format!(" run {run}:")).unwrap_or_default();
                 crate::print_line(&format!("{}{run} {}", style(format!("{}:", finding.code)).red(), finding.message));
             }
-            let found = if healthy { "nothing is wrong".to_owned() } else { format!("{} findings", diagnosis.findings.len()) };
+            let found =
+                if healthy { "nothing is wrong".to_owned() } else { format!("{} findings", diagnosis.findings.len()) };
             crate::print_line(&format!("{} runs, {} open; {found}", diagnosis.runs, diagnosis.open_runs));
         }
         Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -24,9 +24,8 @@ fn read_text(path: &str) -> anyhow::Result<String> {
         }
         path => std::fs::read(path),
     };
-    let bytes = bytes.map_err(|error| {
-        Refusal::new("unreadable_file", format!("{path} cannot be read: {error}; check its path"))
-    })?;
+    let bytes = bytes
+        .map_err(|error| Refusal::new("unreadable_file", format!("{path} cannot be read: {error}; check its path")))?;
     String::from_utf8(bytes)
         .map_err(|_| Refusal::new("not_utf8", format!("{path} is not UTF-8 text; save it as UTF-8")).into())
 }

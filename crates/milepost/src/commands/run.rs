@@ -115,12 +115,12 @@ impl Run {
         let engine = Engine::open_with(context.database.open().await?, config).await?;
         let outcome = self.carry_out(&engine, &context, (first, others), new, signals, logs).await;
         match outcome {
-            // Left at once: what goes on is dropped, as if the process had died.
-            Ok(None) => drop(engine),
+            // What goes on is dropped, as if the process had died.
+            Ok(Ended::LeftAtOnce) => drop(engine),
             _ => engine.shutdown().await,
         }
         Ok(match outcome? {
-            Some(RunStatus::Completed) => ExitCode::SUCCESS,
+            Ended::Run(RunStatus::Completed) => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,
         })
     }
@@ -129,7 +129,8 @@ impl Run {
     fn documents(&self, limits: &Limits) -> anyhow::Result<(Loaded, Vec<Loaded>)> {
         let source = read_text(&self.file)?;
         let name = shown_name(&self.file);
-        let loaded = document::load_all(&source, limits).map_err(|problems| BadDocument::new(name, &source, problems))?;
+        let loaded =
+            document::load_all(&source, limits).map_err(|problems| BadDocument::new(name, &source, problems))?;
         let mut loaded = loaded.into_iter();
         let first = loaded.next().ok_or_else(|| Refusal::new("empty_document", format!("{name} holds no document")))?;
         Ok((first, loaded.collect()))
@@ -152,7 +153,6 @@ impl Run {
         self.signals.iter().map(read).collect()
     }
 
-    /// Answers how the run ended; `None` if it was left.
     async fn carry_out(
         &self,
         engine: &Engine,
@@ -161,7 +161,7 @@ impl Run {
         new: NewRun,
         signals: Vec<(String, Json)>,
         logs: UnboundedReceiver<LogLine>,
-    ) -> anyhow::Result<Option<RunStatus>> {
+    ) -> anyhow::Result<Ended> {
         let plan = deploy(engine, documents, &new).await?;
         let accepted = engine.start_plan(&plan, new).await?;
         for (name, payload) in signals {
@@ -180,16 +180,18 @@ impl Run {
             logs,
             last_seq: 0,
         };
-        let Ended::Run(status) = Box::pin(follower.follow()).await? else {
-            eprintln!("left run {} as it is; `milepost recover{}` goes on with it", accepted.run, context.database.as_flag());
-            return Ok(None);
-        };
+        let ended = Box::pin(follower.follow()).await?;
+        if !matches!(ended, Ended::Run(_)) {
+            let flag = context.database.as_flag();
+            eprintln!("left run {} as it is; `milepost recover{flag}` goes on with it", accepted.run);
+            return Ok(ended);
+        }
         let view = engine.run(accepted.run).await?;
         match context.is_json() {
             true => print_json(&view)?,
             false => output::run::print_outcome(&view),
         }
-        Ok(Some(status))
+        Ok(ended)
     }
 }
 

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use comfy_table::Cell;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::status::RunStatus;
 use milepost_engine::view::{EventView, RunSummary};
@@ -47,22 +48,32 @@ enum Verb {
     #[command(after_help = "Examples:\n  milepost runs resume last\n  milepost runs resume 0198c0de -o json")]
     Resume(Plain),
     /// End a run in good order: steps under way are stopped
-    #[command(after_help = "Examples:\n  milepost runs cancel last\n  milepost runs cancel last --payload '{\"reason\": \"a mistake\"}'")]
+    #[command(
+        after_help = "Examples:\n  milepost runs cancel last\n  milepost runs cancel last --payload '{\"reason\": \"a mistake\"}'"
+    )]
     Cancel(Plain),
     /// End a run at once
-    #[command(after_help = "Examples:\n  milepost runs terminate last\n  milepost runs terminate last --payload '{\"reason\": \"it hangs\"}'")]
+    #[command(
+        after_help = "Examples:\n  milepost runs terminate last\n  milepost runs terminate last --payload '{\"reason\": \"it hangs\"}'"
+    )]
     Terminate(Plain),
     /// Let a run start that waits for approval
     #[command(after_help = "Examples:\n  milepost runs approve last\n  milepost runs approve 0198c0de -o json")]
     Approve(Plain),
     /// Refuse a run that waits for approval; it ends as cancelled
-    #[command(after_help = "Examples:\n  milepost runs reject last\n  milepost runs reject last --payload '{\"reason\": \"too dear\"}'")]
+    #[command(
+        after_help = "Examples:\n  milepost runs reject last\n  milepost runs reject last --payload '{\"reason\": \"too dear\"}'"
+    )]
     Reject(Plain),
     /// Try a failed step again; a failed run goes on
-    #[command(after_help = "Examples:\n  milepost runs retry last --step cut\n  milepost runs retry last --step 'shots[3]'")]
+    #[command(
+        after_help = "Examples:\n  milepost runs retry last --step cut\n  milepost runs retry last --step 'shots[3]'"
+    )]
     Retry(OfStep),
     /// Skip a step, and what depends on it
-    #[command(after_help = "Examples:\n  milepost runs skip last --step cut\n  milepost runs skip last --step 'shots[3]'")]
+    #[command(
+        after_help = "Examples:\n  milepost runs skip last --step cut\n  milepost runs skip last --step 'shots[3]'"
+    )]
     Skip(OfStep),
 }
 
@@ -167,13 +178,13 @@ fn print_list(context: &Context, runs: &[RunSummary], next_cursor: Option<&str>)
     for run in runs {
         let took = run.started_at.zip(run.completed_at).map(|(from, to)| time::span(to.ms_since(from)));
         rows.add_row([
-            run.run_id.to_string(),
-            run.workflow.clone(),
-            table::run_status(run.status).to_string(),
-            format!("{}/{}", run.steps_done, run.steps_total),
-            time::age(run.created_at, now),
-            took.unwrap_or_default(),
-            run.error.as_ref().map(|error| error.code.clone()).unwrap_or_default(),
+            Cell::new(run.run_id),
+            Cell::new(&run.workflow),
+            table::run_cell(run.status),
+            Cell::new(format!("{}/{}", run.steps_done, run.steps_total)),
+            Cell::new(time::age(run.created_at, now)),
+            Cell::new(took.unwrap_or_default()),
+            Cell::new(run.error.as_ref().map(|error| error.code.as_str()).unwrap_or_default()),
         ]);
     }
     table::print(&rows);

@@ -36,7 +36,12 @@ impl Validate {
             Ok(documents) => {
                 for document in &documents {
                     let plan = &document.plan;
-                    crate::print_line(&format!("{name}: {} {} is in order, {} steps", plan.name, plan.version, plan.steps.len()));
+                    crate::print_line(&format!(
+                        "{name}: {} {} is in order, {} steps",
+                        plan.name,
+                        plan.version,
+                        plan.steps.len()
+                    ));
                 }
             }
             Err(problems) => {

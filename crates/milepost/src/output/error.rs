@@ -78,7 +78,10 @@ mod tests {
     #[test]
     fn what_to_do_stands_on_its_own_line() {
         console::set_colors_enabled_stderr(false);
-        assert_eq!(in_words("it is not ours; choose another path"), "error: it is not ours\nhelp: choose another path\n");
+        assert_eq!(
+            in_words("it is not ours; choose another path"),
+            "error: it is not ours\nhelp: choose another path\n"
+        );
         assert_eq!(in_words("it broke"), "error: it broke\n");
     }
 }

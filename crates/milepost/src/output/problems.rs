@@ -71,7 +71,7 @@ impl BadDocument {
             let margin = " ".repeat(number.len());
             let before: String = source.chars().take(column as usize - 1).collect();
             let indent = " ".repeat(measure_text_width(&before));
-            let _ = writeln!(text, " {} {}", blue.apply_to(&number), blue.apply_to(format!("| {source}")));
+            let _ = writeln!(text, " {} {} {source}", blue.apply_to(&number), blue.apply_to("|"));
             let _ = writeln!(text, " {margin} {} {indent}{}", blue.apply_to("|"), red.apply_to("^"));
         }
         if let Some(suggestion) = &problem.suggestion {

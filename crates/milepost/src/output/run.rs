@@ -1,5 +1,6 @@
 //! A run in words: how it ended, and all that is known of it.
 
+use comfy_table::Cell;
 use console::style;
 use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, StepStatus};
@@ -22,8 +23,10 @@ pub(crate) fn print_outcome(view: &RunView) {
     if let Some(error) = &run.error {
         crate::print_line(&format!("{} {}: {}", style("error:").red().bold(), error.code, error.message));
     }
-    for step in view.steps.iter().filter(|step| step.status == StepStatus::Failed).take(LISTED_ITEMS) {
-        crate::print_line(&failure(step));
+    let failed: Vec<&StepView> = view.steps.iter().filter(|step| step.status == StepStatus::Failed).collect();
+    // The run's own error has told of the first one already.
+    if failed.len() > 1 || failed.iter().any(|step| step.logical_attempt > 1) {
+        failed.iter().take(LISTED_ITEMS).for_each(|step| crate::print_line(&failure(step)));
     }
     if let Some(output) = &view.output {
         print_value("output", output, &run.run_id.to_string());
@@ -37,8 +40,9 @@ fn counts(run: &RunSummary) -> String {
 
 fn failure(step: &StepView) -> String {
     let error = step.error.as_ref().map(|error| format!("{}: {}", error.code, error.message)).unwrap_or_default();
-    let attempts = if step.logical_attempt > 1 { format!(" after {} attempts", step.logical_attempt) } else { String::new() };
-    format!("  step {} {}{attempts}: {error}", step.step_id, table::step_status(step.status))
+    let attempts =
+        if step.logical_attempt > 1 { format!(" after {} attempts", step.logical_attempt) } else { String::new() };
+    format!("  step {} failed{attempts}: {error}", step.step_id)
 }
 
 fn print_value(name: &str, value: &Json, run: &str) {
@@ -112,8 +116,14 @@ fn print_steps(view: &RunView) {
             continue;
         }
         let took = step.duration_ms.map(time::span).unwrap_or_default();
-        let status = table::step_status(step.status).to_string();
-        rows.add_row([step.step_id.clone(), step.skill.clone(), status, attempt(step), took, remark(step)]);
+        rows.add_row([
+            Cell::new(&step.step_id),
+            Cell::new(&step.skill),
+            table::step_cell(step.status),
+            Cell::new(attempt(step)),
+            Cell::new(took),
+            Cell::new(remark(step)),
+        ]);
     }
     table::print(&rows);
     if hidden > 0 {

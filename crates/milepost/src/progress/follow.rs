@@ -9,8 +9,8 @@ use milepost_core::codec;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
-use milepost_engine::skills::LogLine;
 use milepost_engine::Engine;
+use milepost_engine::skills::LogLine;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -27,8 +27,10 @@ const PAGE: u32 = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Run(RunStatus),
-    /// Told to go while the run goes on; it is left as it is.
+    /// Told to go while the run goes on; it is left to another process.
     Left,
+    /// The same, and now.
+    LeftAtOnce,
 }
 
 pub(crate) struct Follower<'a> {
@@ -58,13 +60,13 @@ impl Follower<'_> {
                     let status = status?;
                     self.catch_up().await?;
                     while let Ok(line) = self.logs.try_recv() {
-                        self.screen.log(&self.model, &line);
+                        self.screen.log(&line);
                     }
                     self.screen.tick(&self.model);
                     return Ok(Ended::Run(status));
                 }
                 Some(rows) = events.recv() => self.take_all(&rows).await?,
-                Some(line) = self.logs.recv() => self.screen.log(&self.model, &line),
+                Some(line) = self.logs.recv() => self.screen.log(&line),
                 _ = tick.tick() => {
                     ticks += 1;
                     if ticks.is_multiple_of(LOOK_TICKS) {
@@ -78,16 +80,17 @@ impl Follower<'_> {
                         cancelled = true;
                         self.cancel().await;
                     }
-                    Wish::Cancel | Wish::Leave => return Ok(Ended::Left),
+                    Wish::Cancel => return Ok(Ended::LeftAtOnce),
+                    Wish::Leave => return Ok(Ended::Left),
                 },
             }
         }
     }
 
     async fn cancel(&mut self) {
-        self.screen.note(&self.model, "cancelling the run; press Ctrl-C again to leave at once");
+        self.screen.note("cancelling the run; press Ctrl-C again to leave at once");
         if let Err(error) = self.engine.signal(self.run, Engine::new_signal("CANCEL")).await {
-            self.screen.note(&self.model, &format!("the run was not cancelled: {error}"));
+            self.screen.note(&format!("the run was not cancelled: {error}"));
         }
     }
 
@@ -142,7 +145,7 @@ impl Follower<'_> {
         }
         for text in texts {
             if told.insert(text.clone()) {
-                self.screen.note(&self.model, &text);
+                self.screen.note(&text);
             }
         }
     }

@@ -61,7 +61,8 @@ fn run_text(body: &Body) -> Option<String> {
 fn step_text(model: &Model, event: &Event, at: StepRef) -> Option<String> {
     let name = at.name(&model.plan);
     let step = &model.steps[at.step as usize];
-    let attempt = if event.logical_attempt > 1 { format!(" (attempt {})", event.logical_attempt) } else { String::new() };
+    let attempt =
+        if event.logical_attempt > 1 { format!(" (attempt {})", event.logical_attempt) } else { String::new() };
     // A step with a thousand items is one line that counts; an item that fails is worth a line of its own.
     if at.item.is_some() && !matches!(event.body, Body::StepFailed { .. } | Body::StepRetryScheduled { .. }) {
         return None;

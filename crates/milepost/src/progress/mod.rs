@@ -45,21 +45,16 @@ impl Screen {
     }
 
     /// A line of a step's own.
-    fn log(&mut self, model: &Model, line: &LogLine) {
-        let text = format!("{} | {}", line.step_id, line.text);
-        match self {
-            Screen::Silent => {}
-            Screen::Lines(lines) => lines.say(&text),
-            Screen::Tree(tree) => tree.say(model, &text),
-        }
+    fn log(&mut self, line: &LogLine) {
+        self.note(&format!("{} | {}", line.step_id, line.text));
     }
 
     /// A word to the person who watches.
-    fn note(&mut self, model: &Model, text: &str) {
+    fn note(&mut self, text: &str) {
         match self {
             Screen::Silent => {}
             Screen::Lines(lines) => lines.say(text),
-            Screen::Tree(tree) => tree.say(model, text),
+            Screen::Tree(tree) => tree.say(text),
         }
     }
 

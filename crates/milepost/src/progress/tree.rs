@@ -24,6 +24,8 @@ pub(crate) struct Tree {
     id_width: usize,
     drawn: usize,
     frame: usize,
+    /// Lines that go above the tree when it is drawn next.
+    said: Vec<String>,
 }
 
 impl Tree {
@@ -33,19 +35,20 @@ impl Tree {
             step.id.chars().count().min(MAX_ID) + 2 * depth.min(&MAX_INDENT)
         };
         let id_width = plan.steps.iter().zip(&depth).map(width).max().unwrap_or(0);
-        Tree { term: Term::buffered_stderr(), depth, id_width, drawn: 0, frame: 0 }
+        Tree { term: Term::buffered_stderr(), depth, id_width, drawn: 0, frame: 0, said: Vec::new() }
     }
 
     /// A line that stays, above the tree.
-    pub(super) fn say(&mut self, model: &Model, text: &str) {
-        self.clear();
-        let _ = self.term.write_line(text);
-        self.draw(model);
+    pub(super) fn say(&mut self, text: &str) {
+        self.said.push(text.to_owned());
     }
 
     /// Draws the tree over the last one. A terminal that is gone is not worth an error.
     pub(super) fn draw(&mut self, model: &Model) {
-        self.clear();
+        let _ = self.term.clear_last_lines(self.drawn);
+        for line in self.said.drain(..) {
+            let _ = self.term.write_line(&line);
+        }
         self.frame += 1;
         let (rows, columns) = self.term.size();
         let lines = self.lines(model, usize::from(rows).saturating_sub(2).max(3), time::now());
@@ -54,11 +57,6 @@ impl Tree {
         }
         self.drawn = lines.len();
         let _ = self.term.flush();
-    }
-
-    fn clear(&mut self) {
-        let _ = self.term.clear_last_lines(self.drawn);
-        self.drawn = 0;
     }
 
     fn lines(&self, model: &Model, room: usize, now: Timestamp) -> Vec<String> {
@@ -72,7 +70,9 @@ impl Tree {
             model.count(StepStatus::Failed),
             model.count(StepStatus::Skipped),
         );
-        lines.push(format!("{} {} {}", style("run").bold(), table::run_status(model.status), style(counts).dim()));
+        let status = table::run_status(model.status).for_stderr();
+        let (run, counts) = (style("run").bold().for_stderr(), style(counts).dim().for_stderr());
+        lines.push(format!("{run} {status} {counts}"));
         lines
     }
 
@@ -153,8 +153,8 @@ fn depths(plan: &Plan) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use milepost_core::document;
-    use milepost_core::event::{Event, Started};
     use milepost_core::event::{Body, StepRef};
+    use milepost_core::event::{Event, Started};
     use milepost_core::limits::Limits;
 
     use super::*;

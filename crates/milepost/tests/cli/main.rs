@@ -7,6 +7,7 @@ mod processes;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -81,6 +82,20 @@ impl From<Output> for Ran {
             err: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
     }
+}
+
+/// Waits for a program that was started, but not for ever.
+fn finish(mut child: Child) -> Ran {
+    let begun = Instant::now();
+    while child.try_wait().expect("the program can be looked at").is_none() {
+        if begun.elapsed() > Duration::from_secs(60) {
+            child.kill().expect("the program can be ended");
+            let ran = Ran::from(child.wait_with_output().expect("what the program said"));
+            panic!("the program did not end within 60 s: {}{}", ran.out, ran.err);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ran::from(child.wait_with_output().expect("what the program said"))
 }
 
 fn example(name: &str) -> String {

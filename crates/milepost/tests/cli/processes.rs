@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Place, Ran, example, step};
+use super::{Place, example, finish, step};
 
 /// Waits until something is so; the tests do not depend on how long it takes.
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -34,8 +34,8 @@ fn has_happened(place: &Place, event_type: &str, step_id: &str) {
 }
 
 fn send(child: &Child, signal: rustix::process::Signal) {
-    let process = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    rustix::process::kill_process(process, signal).unwrap();
+    let process = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(process, signal).expect("the process is there");
 }
 
 const SLOW: &str = "
@@ -64,7 +64,10 @@ fn what_a_killed_process_left_is_finished_by_recover() {
     assert_eq!(recovered["open"], json!([]));
     let run = place.json(&["runs", "show", "last"]);
     assert_eq!(run["output"], json!({"third": {"n": 3}}));
-    assert_eq!((&step(&run, "second")["logical_attempt"], &step(&run, "second")["engine_attempt"]), (&json!(1), &json!(2)));
+    assert_eq!(
+        (&step(&run, "second")["logical_attempt"], &step(&run, "second")["engine_attempt"]),
+        (&json!(1), &json!(2))
+    );
     assert_eq!(place.run(&["doctor"]).code, 0);
     assert_eq!(place.run(&["recover"]).out, "0 runs ended, 0 are open\n");
 }
@@ -76,7 +79,7 @@ fn a_signal_of_another_process_reaches_the_one_that_runs() {
     has_happened(&place, "StepStarted", "sign_off");
     let sent = place.json(&["runs", "signal", "last", "approved", "--payload", r#"{"by": "Ada"}"#]);
     assert_eq!(sent["accepted"], true);
-    let ran = Ran::from(child.wait_with_output().unwrap());
+    let ran = finish(child);
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
     assert!(ran.out.contains("\"approved_by\": \"Ada\""), "{}", ran.out);
     assert!(ran.err.contains("signal approved accepted"), "{}", ran.err);
@@ -97,7 +100,7 @@ fn a_run_is_paused_and_resumed_from_outside() {
     let error: Value = serde_json::from_str(&refused.err).unwrap();
     assert_eq!(error["code"], "signal_rejected", "{error}");
     assert_eq!(place.json(&["runs", "resume", "last"])["status"], "running");
-    let ran = Ran::from(child.wait_with_output().unwrap());
+    let ran = finish(child);
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
     assert_eq!(place.run(&["doctor"]).code, 0);
 }
@@ -108,7 +111,7 @@ fn a_waiting_run_is_cancelled_from_outside() {
     let child = place.start(&["run", &example("wait.yaml")]);
     has_happened(&place, "StepStarted", "sign_off");
     assert_eq!(place.json(&["runs", "cancel", "last"])["status"], "cancelled");
-    let ran = Ran::from(child.wait_with_output().unwrap());
+    let ran = finish(child);
     assert_eq!(ran.code, 1);
     assert!(ran.out.contains("cancelled"), "{}", ran.out);
 }
@@ -120,7 +123,7 @@ fn ctrl_c_cancels_the_run() {
     let child = place.start(&["run", &file, "-o", "json"]);
     has_happened(&place, "StepStarted", "second");
     send(&child, rustix::process::Signal::INT);
-    let ran = Ran::from(child.wait_with_output().unwrap());
+    let ran = finish(child);
     assert_eq!(ran.code, 1);
     let run: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(run["status"], "cancelled");
@@ -134,7 +137,7 @@ fn a_process_that_is_told_to_go_leaves_its_run_for_recover() {
     let child = place.start(&["run", &file]);
     has_happened(&place, "StepStarted", "second");
     send(&child, rustix::process::Signal::TERM);
-    let ran = Ran::from(child.wait_with_output().unwrap());
+    let ran = finish(child);
     assert_eq!(ran.code, 1);
     assert!(ran.err.contains("milepost recover"), "{}", ran.err);
     place.file("go", "");

@@ -177,6 +177,11 @@ impl Store for PostgresStore {
         runs::owned(&self.connection().await?, node, after, limit).await
     }
 
+    async fn maintain(&self, now: Timestamp) -> Result<()> {
+        self.ensure_partitions(now).await?;
+        runs::forget_nodes(&self.connection().await?, now).await
+    }
+
     async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()> {
         registry::put_blob(&self.connection().await?, org, blob).await
     }

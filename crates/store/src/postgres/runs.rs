@@ -240,3 +240,14 @@ pub(super) async fn open(connection: &Object, after: Option<RunId>, limit: u32) 
     let rows = query(connection, &sql, &[&after, &i64::from(limit)]).await?;
     rows.iter().map(|row| columns::head(row, 0)).collect()
 }
+
+/// A node that said nothing for so long, and owns nothing, need not be remembered.
+const NODE_MEMORY_MS: u64 = 24 * 60 * 60 * 1000;
+
+pub(super) async fn forget_nodes(connection: &Object, now: Timestamp) -> Result<()> {
+    let sql = "DELETE FROM nodes WHERE lease_expires_at < $1
+               AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.owner = nodes.node_id)";
+    let before = now.0.saturating_sub(Timestamp(0).plus_ms(NODE_MEMORY_MS).0);
+    query(connection, sql, &[&before]).await?;
+    Ok(())
+}

@@ -55,8 +55,7 @@ pub(super) fn writer(path: &Path, migrate: bool) -> Result<Connection> {
          PRAGMA temp_store = MEMORY;
          PRAGMA wal_autocheckpoint = 2000;
          PRAGMA journal_size_limit = 67108864;
-         PRAGMA cache_size = -65536;
-         PRAGMA mmap_size = 268435456;",
+         PRAGMA cache_size = -32768;",
     )?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(conn)
@@ -72,7 +71,7 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
     if found < migrations::latest(SQLITE) {
         return Err(behind(path, found));
     }
-    conn.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384; PRAGMA mmap_size = 268435456;")?;
+    conn.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192;")?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(conn)
 }
