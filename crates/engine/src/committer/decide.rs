@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use milepost_core::codec;
 use milepost_core::event::{Body, ErrorInfo};
-use milepost_core::id::{OrgId, RunId, SignalId};
+use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
 use milepost_core::json::Json;
 use milepost_core::plan::Plan;
 use milepost_core::run::{
@@ -20,6 +20,9 @@ use super::pending::{Asking, Decided, RunPending, With};
 use super::states::restore;
 use super::{Accepted, Committer, Reply, Request, RequestKind, dispatch};
 use crate::error::EngineError;
+
+/// Owns what waits for a node that can carry it out. No node has this number.
+const NOBODY: NodeId = NodeId(0);
 
 /// What one run's decision means for another, in the same commit.
 #[derive(Debug)]
@@ -349,6 +352,7 @@ impl Committer {
         insert: Option<Box<NewHead>>,
         follow_ups: &mut FollowUps,
     ) {
+        let can_run = self.can_run(run);
         let Some(entry) = self.states.get(run) else { return };
         let (org, plan, priority) = (entry.state.org, entry.state.plan.clone(), entry.state.priority);
         let with = With { run, generation: entry.generation };
@@ -362,7 +366,8 @@ impl Committer {
         }
         // Owned until it is projected: whatever this batch adds, somebody has to see to it.
         if !entry.owned && !entry.elsewhere {
-            pending.owner = Some(self.node);
+            // One that can carry it out takes it from a node that never lived.
+            pending.owner = Some(if can_run { self.node } else { NOBODY });
             // Without an event, a projector that is about to clear the owner would not notice: say it again next time.
             entry.owned = !decision.events.is_empty();
         }
@@ -379,7 +384,7 @@ impl Committer {
         for effect in decision.effects {
             match effect {
                 // The node that has the run sees it when it looks.
-                Effect::Ready { .. } if entry.elsewhere => {}
+                Effect::Ready { .. } if entry.elsewhere || !can_run => {}
                 Effect::Ready { step } => self.ready.push(priority, org, run, step),
                 Effect::Execute(task) => {
                     self.ready.occupy();

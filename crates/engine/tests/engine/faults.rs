@@ -1,7 +1,7 @@
 //! A store that fails at the worst moment: callers get an answer, no run is lost, nothing happens twice.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,7 +26,6 @@ use crate::support::*;
 pub(crate) enum Fault {
     Unavailable,
     DiskFull,
-    Refused,
     /// It was written, but the answer is lost.
     AnswerLost,
 }
@@ -39,36 +38,49 @@ pub(crate) struct Plan {
     pub(crate) count: u64,
 }
 
+const NEVER: Plan = Plan { fault: Fault::Unavailable, first: u64::MAX, count: 0 };
+
 #[derive(Debug)]
 pub(crate) struct Faulty {
     inner: Arc<dyn Store>,
     armed: AtomicBool,
     calls: Arc<AtomicU64>,
     plan: Plan,
-    /// Batches that touch runs of this workflow's documents are refused: their outputs hold the word.
+    /// Batches with this word in an event are refused.
     refuses: Option<&'static str>,
+    /// How long each commit takes.
+    slow: Duration,
+    /// Runs in the largest batch.
+    largest: AtomicUsize,
 }
 
 impl Faulty {
     pub(crate) fn new(plan: Plan) -> Arc<Faulty> {
-        Arc::new(Faulty {
-            inner: Arc::new(MemoryStore::new()),
-            armed: AtomicBool::new(false),
-            calls: Arc::default(),
-            plan,
-            refuses: None,
-        })
+        Faulty::with(plan, None, Duration::ZERO)
     }
 
     fn refusing(word: &'static str) -> Arc<Faulty> {
-        let plan = Plan { fault: Fault::Refused, first: u64::MAX, count: 0 };
+        Faulty::with(NEVER, Some(word), Duration::ZERO)
+    }
+
+    pub(crate) fn slow(slow: Duration) -> Arc<Faulty> {
+        Faulty::with(NEVER, None, slow)
+    }
+
+    fn with(plan: Plan, refuses: Option<&'static str>, slow: Duration) -> Arc<Faulty> {
         Arc::new(Faulty {
             inner: Arc::new(MemoryStore::new()),
             armed: AtomicBool::new(false),
             calls: Arc::default(),
             plan,
-            refuses: Some(word),
+            refuses,
+            slow,
+            largest: AtomicUsize::new(0),
         })
+    }
+
+    pub(crate) fn largest_batch(&self) -> usize {
+        self.largest.load(Ordering::SeqCst)
     }
 
     pub(crate) fn arm(&self) {
@@ -119,7 +131,6 @@ fn error_of(fault: Fault) -> StoreError {
     match fault {
         Fault::Unavailable | Fault::AnswerLost => StoreError::Unavailable(text),
         Fault::DiskFull => StoreError::DiskFull(text),
-        Fault::Refused => StoreError::Refused(text),
     }
 }
 
@@ -157,6 +168,8 @@ impl Store for Faulty {
     }
     async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
         self.check(&batch)?;
+        self.largest.fetch_max(batch.writes.len(), Ordering::SeqCst);
+        tokio::time::sleep(self.slow).await;
         self.write(self.inner.commit(batch)).await
     }
     async fn ask(&self, questions: Vec<Question>) -> Result<(Box<dyn Transaction>, Vec<Answer>)> {

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use milepost_core::limits::Limits;
 use milepost_core::status::RunStatus;
-use milepost_engine::{Config, NewRun};
+use milepost_engine::{Config, Engine, NewRun};
+use milepost_store::Store;
 use serde_json::json;
 
+use crate::faults::Faulty;
 use crate::support::*;
 
 on! {
@@ -22,6 +25,22 @@ on! {
 /// Starts pile up faster than they are written; they wait in line, and all are written.
 async fn ten_thousand_starts_at_once_all_succeed(home: Home) {
     let engine = Arc::new(home.open(Config { cached_bytes: 1 << 20, ..config() }).await);
+    ten_thousand(&engine).await;
+    within(engine.flush_projections()).await;
+    assert_eq!(engine.store().unprojected(1).await.unwrap(), []);
+}
+
+/// What waits for a slow disk waits at its caller's; a batch does not grow beyond its bounds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_store_makes_callers_wait_and_batches_no_larger() {
+    let slow = Faulty::slow(Duration::from_millis(20));
+    let store: Arc<dyn Store> = slow.clone();
+    let engine = Arc::new(Engine::open_with(store, Config { cached_bytes: 1 << 20, ..config() }).await.unwrap());
+    ten_thousand(&engine).await;
+    assert!((100..=4096).contains(&slow.largest_batch()), "{}", slow.largest_batch());
+}
+
+async fn ten_thousand(engine: &Arc<Engine>) {
     let plan = engine.deploy("{name: many, steps: {a: {skill: noop}}}").await.unwrap();
     let done = Arc::new(AtomicUsize::new(0));
     let mut starts = Vec::new();
@@ -37,8 +56,6 @@ async fn ten_thousand_starts_at_once_all_succeed(home: Home) {
         within(start).await.unwrap();
     }
     assert_eq!(done.load(Ordering::SeqCst), 10_000);
-    within(engine.flush_projections()).await;
-    assert_eq!(engine.store().unprojected(1).await.unwrap(), []);
     assert_eq!(engine.store().count_runs().await.unwrap(), 10_000);
 }
 

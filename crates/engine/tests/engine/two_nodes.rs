@@ -19,6 +19,7 @@ on! {
         a_run_is_not_taken_from_a_node_that_works_on_it,
         what_a_node_does_not_know_is_read_before_it_is_refused,
         what_a_node_ended_before_it_died_is_projected_by_the_owner,
+        a_signal_through_a_node_without_the_skill_leaves_the_step_to_one_that_has_it,
     ],
     postgres: [signals_from_both_nodes_are_all_heard, a_wait_is_answered_through_another_node, a_step_is_cancelled_through_another_node, the_same_request_to_two_nodes_is_one_run]
 }
@@ -248,6 +249,23 @@ async fn what_a_node_ended_before_it_died_is_projected_by_the_owner(home: Home) 
     })
     .await;
     gate.emptied().await;
+    sound(&a, id).await;
+    healthy(a.store()).await;
+}
+
+async fn a_signal_through_a_node_without_the_skill_leaves_the_step_to_one_that_has_it(home: Home) {
+    let gate = Gate::new();
+    let a = home.open(Config { node_lease_ms: 100, ..config() }.gate(&gate)).await;
+    let b = home.open(config()).await;
+    let document =
+        "{name: k, steps: {w: {skill: wait, input: {signal: go}}, g: {skill: gate, depends_on: [w], input: {}}}}";
+    let id = start(&a, document, NewRun::default()).await;
+    a.flush_projections().await;
+    send(&b, id, "go").await;
+    gate.arrival().await;
+    gate.let_through(1);
+    assert_eq!(ended(&a, id).await, RunStatus::Completed);
+    b.flush_projections().await;
     sound(&a, id).await;
     healthy(a.store()).await;
 }
