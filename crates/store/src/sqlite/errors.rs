@@ -1,8 +1,13 @@
 //! What SQLite's result codes mean to the caller of a store.
 
-use rusqlite::{Error, ErrorCode};
+use rusqlite::{Error, ErrorCode, ffi};
 
 use crate::StoreError;
+
+/// There is no room: for the database, for its log, or for the index that its processes share.
+pub(super) fn needs_room(cause: &ffi::Error) -> bool {
+    cause.code == ErrorCode::DiskFull || cause.extended_code == ffi::SQLITE_IOERR_SHMSIZE
+}
 
 impl From<Error> for StoreError {
     fn from(error: Error) -> StoreError {
@@ -12,7 +17,7 @@ impl From<Error> for StoreError {
             return StoreError::Corrupt(text);
         };
         match cause.code {
-            ErrorCode::DiskFull => StoreError::DiskFull(text),
+            _ if needs_room(cause) => StoreError::DiskFull(text),
             ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch => StoreError::Refused(text),
             ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => StoreError::Corrupt(text),
             ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly => StoreError::Unusable(format!(

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use super::errors::needs_room;
 use crate::migrations::{self, SQLITE};
 use crate::{Result, StoreError};
 
@@ -96,6 +97,9 @@ fn behind(path: &Path, found: u32) -> StoreError {
 
 fn cannot_open(path: &Path, error: &rusqlite::Error) -> StoreError {
     let place = path.display();
+    if error.sqlite_error().is_some_and(needs_room) {
+        return StoreError::DiskFull(format!("{place}: {error}"));
+    }
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => StoreError::Unusable(format!(
             "{place} is not an SQLite database; choose another path, or move that file away"
@@ -106,7 +110,6 @@ fn cannot_open(path: &Path, error: &rusqlite::Error) -> StoreError {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             StoreError::Unavailable(format!("{place}: {error}"))
         }
-        Some(ErrorCode::DiskFull) => StoreError::DiskFull(format!("{place}: {error}")),
         _ => StoreError::Unusable(format!(
             "{place} cannot be opened: {error}; check that it is a file and that you may read and write it and its folder"
         )),
