@@ -1,24 +1,21 @@
-//! Requests become decisions: loads what is needed, lets the core decide, and follows what one run means for another.
+//! Requests become decisions: the core decides, the batch takes it down, and what one run means for another follows.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use milepost_core::codec;
-use milepost_core::event::{Body, ErrorInfo};
+use milepost_core::event::Body;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
 use milepost_core::json::Json;
-use milepost_core::plan::Plan;
 use milepost_core::run::{
-    CHECKPOINT_FORMAT, ChildOutcome, ChildStart, Command, Context, Decision, Effect, Rejection, RejectionKind,
-    RunState, Signal, StartRun, Starting, TimerChange,
+    CHECKPOINT_FORMAT, ChildStart, Command, Context, Decision, Effect, Rejection, RejectionKind, Signal, TimerChange,
 };
 use milepost_core::status::RunStatus;
 use milepost_store::StoreError;
 use milepost_store::rows::{CheckpointRow, NewHead, SlotWrite, StatusWrite, TimerWrite};
 
+use super::load::{copy_of, runs_of};
 use super::pending::{Asking, Decided, RunPending, With};
-use super::states::restore;
-use super::{Accepted, Committer, Reply, Request, RequestKind, dispatch};
+use super::{Accepted, Committer, Reply, Request, RequestKind};
 use crate::error::EngineError;
 
 /// Owns what waits for a node that can carry it out. No node has this number.
@@ -32,7 +29,7 @@ pub(super) enum FollowUp {
     Missing { org: OrgId, run: RunId, seqs: Vec<u64> },
 }
 
-type FollowUps = VecDeque<FollowUp>;
+pub(super) type FollowUps = VecDeque<FollowUp>;
 
 /// For so many plans it is remembered whether this node can run them.
 const RUNNABLE_PLANS: usize = 10_000;
@@ -86,21 +83,6 @@ impl Committer {
         }
     }
 
-    /// States that another node is known to have left behind are read again, if nothing of them is on its way.
-    fn forget_outdated(&mut self, requests: &[Request]) {
-        for request in requests {
-            let Some(entry) = self.states.peek(request.kind.run()).filter(|entry| entry.busy == 0) else { continue };
-            let outdated = match &request.kind {
-                RequestKind::Command { command: Command::Adopt { lost: Some(_) }, .. } => true,
-                RequestKind::Look { seq, .. } => entry.state.last_seq < *seq,
-                _ => request.reread,
-            };
-            if outdated {
-                self.states.forget(request.kind.run());
-            }
-        }
-    }
-
     async fn dispatch(&mut self, follow_ups: &mut FollowUps) {
         let taken = self.ready.take();
         let failed = self.load(taken.iter().map(|ready| (ready.org, ready.run)).collect()).await;
@@ -116,97 +98,6 @@ impl Committer {
             // Out of date if it does not fit: the run was paused, stopped or has moved on.
             let _ = self.decide_command(ready.org, ready.run, &command, None, follow_ups);
         }
-    }
-
-    /// Loads the states that are not at hand. Answers those that cannot be.
-    pub(super) async fn load(&mut self, runs: Vec<(OrgId, RunId)>) -> HashMap<RunId, Arc<EngineError>> {
-        let mut failed = HashMap::new();
-        let mut missing: Vec<(OrgId, RunId)> = runs.into_iter().filter(|(_, run)| !self.states.has(*run)).collect();
-        if missing.is_empty() {
-            return failed;
-        }
-        missing.sort_unstable();
-        missing.dedup();
-        // What is read now of a run on its way to the disk is out of date in a moment.
-        let on_its_way = self.on_its_way(&missing);
-        if !on_its_way.is_empty() {
-            missing.retain(|(_, run)| !on_its_way.contains(run));
-            let error = Arc::new(EngineError::Store(StoreError::Unavailable("the run is being written".to_owned())));
-            failed.extend(on_its_way.into_iter().map(|run| (run, error.clone())));
-        }
-        match self.store.load_runs(&missing).await {
-            Ok(loaded) => {
-                for loaded in loaded {
-                    let run = loaded.head.run;
-                    match self
-                        .plans
-                        .by_hash(loaded.head.org, loaded.head.plan_hash)
-                        .await
-                        .and_then(|plan| restore(&loaded, &plan))
-                    {
-                        Ok(state) => {
-                            self.states.insert_loaded(state, &loaded.head, self.node);
-                            self.carry_out_unsure(loaded.head.org, run, loaded.head.last_seq);
-                            self.compare_with_known(loaded.head.org, run, loaded.head.last_seq);
-                        }
-                        Err(error) => {
-                            tracing::error!(%run, %error, "a run cannot be loaded");
-                            failed.insert(run, Arc::new(error));
-                        }
-                    }
-                }
-            }
-            Err(error) => {
-                tracing::error!(%error, "runs cannot be loaded");
-                let error = Arc::new(EngineError::from(error));
-                failed.extend(missing.into_iter().map(|(_, run)| (run, error.clone())));
-            }
-        }
-        failed
-    }
-
-    /// Another node added to a run that this one has work of: what it stopped is stopped here, what it made ready is
-    /// offered here.
-    fn compare_with_known(&mut self, org: OrgId, run: RunId, last_seq: u64) {
-        if self.known.get(&run).is_none_or(|known| *known == last_seq) {
-            return;
-        }
-        let Some(entry) = self.states.peek(run) else { return };
-        for task in self.executor.tasks_of(run) {
-            if !dispatch::goes_on(&entry.state, task, &self.limits) {
-                self.executor.cancel(org, run, task);
-            }
-        }
-        if entry.elsewhere || !entry.state.needs_node() {
-            self.known.remove(&run);
-        } else {
-            self.known.insert(run, last_seq);
-            self.again.push(Request::revive(org, run));
-        }
-    }
-
-    /// A batch of which nobody knew was written after all: what it handed out is carried out now.
-    fn carry_out_unsure(&mut self, org: OrgId, run: RunId, last_seq: u64) {
-        let Some(entry) = self.states.peek(run) else { return };
-        // As long as the log has not moved, that batch may yet arrive.
-        if self.unsure.get(&run).is_none_or(|unsure| unsure.expected_seq == last_seq) {
-            return;
-        }
-        let Some(unsure) = self.unsure.remove(&run) else { return };
-        let ours = entry.owner == Some(self.node);
-        for task in unsure.tasks {
-            if ours && dispatch::goes_on(&entry.state, task.task, &self.limits) {
-                self.ready.occupy();
-                self.executor.begin(org, run, &unsure.plan, task);
-            }
-        }
-    }
-
-    /// Those of the runs that are part of the batch on its way.
-    fn on_its_way(&self, runs: &[(OrgId, RunId)]) -> HashSet<RunId> {
-        let Some(flying) = &self.in_flight else { return HashSet::new() };
-        let asked: HashSet<RunId> = runs.iter().map(|(_, run)| *run).collect();
-        flying.runs().filter(|run| asked.contains(run)).collect()
     }
 
     fn decide_request(
@@ -261,20 +152,8 @@ impl Committer {
         *self.runnable.entry(plan.hash).or_insert_with(|| crate::engine::check_skills(&plan, executor).is_ok())
     }
 
-    /// What nobody waits for must not be lost: an outcome is decided again when its run can be read.
-    fn not_loaded(&mut self, request: Request, error: &EngineError) {
-        let request = Request { frees_slot: false, ..request };
-        if !self.on_its_way(&[(OrgId::DEFAULT, request.kind.run())]).is_empty() {
-            return self.held.push(request);
-        }
-        match request.reply {
-            Some(reply) => drop(reply.send(Err(copy_of(error)))),
-            None => self.retry_later(request, error),
-        }
-    }
-
     /// The answer goes out with the batch if there is something to write, else at once.
-    fn note(&mut self, kind: RequestKind, reply: Option<Reply>, answer: Result<Accepted, EngineError>) {
+    pub(super) fn note(&mut self, kind: RequestKind, reply: Option<Reply>, answer: Result<Accepted, EngineError>) {
         let run = kind.run();
         let decided = Decided { kind, reply, answer };
         match self.pending.get(run) {
@@ -344,7 +223,7 @@ impl Committer {
     }
 
     /// Puts a decision into the batch.
-    fn record(
+    pub(super) fn record(
         &mut self,
         run: RunId,
         expected_seq: u64,
@@ -430,124 +309,6 @@ impl Committer {
         }
     }
 
-    /// Reads what a decision lacked, and goes on with it.
-    async fn learn(&mut self, org: OrgId, run: RunId, mut seqs: Vec<u64>, follow_ups: &mut FollowUps) {
-        seqs.sort_unstable();
-        seqs.dedup();
-        let rows = match self.store.events_at(org, run, &seqs).await {
-            Ok(rows) => rows,
-            Err(error) => {
-                tracing::warn!(%run, %error, "events cannot be read");
-                return self.postpone(org, run, &error.into());
-            }
-        };
-        let mut learned = Vec::with_capacity(seqs.len());
-        for row in rows {
-            match codec::carried_value(&row) {
-                Ok(Some(json)) => learned.push((row.seq, json)),
-                Ok(None) => {}
-                Err(error) => tracing::error!(%run, %error, "an event cannot be read"),
-            }
-        }
-        if learned.len() < seqs.len() {
-            // Going on would ask the same again; the run is read anew when something happens to it.
-            let reason =
-                format!("{} of {} events that a decision needs are not there", seqs.len() - learned.len(), seqs.len());
-            tracing::error!(%run, reason, "a run cannot go on");
-            return self.postpone(org, run, &EngineError::Corrupt { run, reason });
-        }
-        // A failure here is logged where it happens.
-        let _ = self.decide_command(org, run, &Command::Continue, Some(learned), follow_ups);
-    }
-
-    /// A start is checked; one that depends on a fact of the database waits for the batch's transaction.
-    fn decide_start(
-        &mut self,
-        start: StartRun,
-        plan: Arc<Plan>,
-        reply: Option<Reply>,
-        with: Option<With>,
-        follow_ups: &mut FollowUps,
-    ) {
-        let kind = RequestKind::Start { start: Box::new(start.clone()), plan: plan.clone() };
-        let asks_request = start.request_id.is_some();
-        let (now, entropy) = (self.clock.now(), self.next_entropy());
-        let context = Context::new(now, entropy, &self.limits);
-        let starting = match Starting::check(start, plan, &context) {
-            Ok(starting) => starting,
-            Err(rejection) => return self.start_rejected(rejection.into(), kind, reply, with, follow_ups),
-        };
-        let slot = starting.question(now);
-        if asks_request || slot.is_some() {
-            self.pending.asking.push(Asking::Start { start: Box::new(starting), slot, kind, reply, with });
-            return;
-        }
-        self.begin(starting, None, kind, reply, with, follow_ups);
-    }
-
-    pub(super) fn begin(
-        &mut self,
-        starting: Starting,
-        held: Option<u32>,
-        kind: RequestKind,
-        reply: Option<Reply>,
-        with: Option<With>,
-        follow_ups: &mut FollowUps,
-    ) {
-        let (now, entropy) = (self.clock.now(), self.next_entropy());
-        let context = Context::new(now, entropy, &self.limits);
-        match starting.begin(held, &context) {
-            Ok((state, decision)) => {
-                let (run, status) = (state.run, state.status);
-                let head = Box::new(new_head(&state, &kind));
-                self.states.insert_new(state);
-                self.record(run, 0, decision, Some(head), follow_ups);
-                match with {
-                    // If this batch is lost, the parent decides again, and then there is another child.
-                    Some(with) => self.pending.join(with.run, run),
-                    None => self.note(kind, reply, Ok(Accepted { run, status, existing: false })),
-                }
-            }
-            Err(rejection) => self.start_rejected(rejection.into(), kind, reply, with, follow_ups),
-        }
-    }
-
-    /// A child that cannot be started fails its parent's step; another caller is told.
-    fn start_rejected(
-        &mut self,
-        error: EngineError,
-        kind: RequestKind,
-        reply: Option<Reply>,
-        with: Option<With>,
-        follow_ups: &mut FollowUps,
-    ) {
-        if let (Some(with), RequestKind::Start { start, .. }) = (with, &kind) {
-            follow_ups.push_back(child_not_started(start.org, start.run, with, &error));
-        }
-        Decided { kind, reply, answer: Err(error) }.tell();
-    }
-
-    async fn start_child(&mut self, org: OrgId, child: ChildStart, with: With, follow_ups: &mut FollowUps) {
-        let run = child.run;
-        let plan = self.plans.resolve(org, &child.reference).await;
-        match plan.and_then(|plan| crate::engine::check_skills(&plan, &self.executor).map(|()| plan)) {
-            Ok(plan) => {
-                let start = StartRun {
-                    org,
-                    run,
-                    payload: child.payload,
-                    request_id: None,
-                    priority: child.priority,
-                    start_at: None,
-                    parent: Some(child.parent),
-                };
-                self.decide_start(start, plan, None, Some(with), follow_ups);
-            }
-            Err(error) if error.is_passing() => self.postpone(org, with.run, &error),
-            Err(error) => follow_ups.push_back(child_not_started(org, run, with, &error)),
-        }
-    }
-
     /// Takes a run out of the gathering batch, with those that stand or fall with it, and forgets their states; what was
     /// asked of them is decided again.
     pub(super) fn drop_pending(&mut self, run: RunId) {
@@ -592,45 +353,11 @@ impl Committer {
         self.retry_later(Request::revive(org, run), error);
     }
 
-    fn retry_later(&self, request: Request, error: &EngineError) {
+    pub(super) fn retry_later(&self, request: Request, error: &EngineError) {
         if error.is_passing() {
             self.later(request);
         }
     }
-}
-
-fn runs_of(requests: &[Request]) -> Vec<(OrgId, RunId)> {
-    requests
-        .iter()
-        .filter_map(|request| match &request.kind {
-            RequestKind::Command { org, run, .. }
-            | RequestKind::TrySlot { org, run }
-            | RequestKind::Look { org, run, .. } => Some((*org, *run)),
-            RequestKind::Start { .. } | RequestKind::Care { .. } => None,
-        })
-        .collect()
-}
-
-fn new_head(state: &RunState, kind: &RequestKind) -> NewHead {
-    let RequestKind::Start { start, plan } = kind else { unreachable!("only a start makes a run") };
-    NewHead {
-        workflow: plan.name.clone(),
-        workflow_version: plan.version.clone(),
-        plan_hash: plan.hash,
-        request_id: start.request_id.clone(),
-        base_run: None,
-        parent_run: start.parent.as_ref().map(|parent| parent.run),
-        priority: start.priority,
-        created_at: state.created_at,
-        status: StatusWrite { status: state.status, started_at: None, completed_at: None },
-        owner: None,
-    }
-}
-
-fn child_not_started(org: OrgId, child: RunId, parent: With, error: &EngineError) -> FollowUp {
-    let error = ErrorInfo::fatal("child_not_started", format!("the child run could not be started: {error}"));
-    let command = Command::ChildEnded { child, outcome: ChildOutcome::Failed { error } };
-    FollowUp::Command { org, run: parent.run, command, with: parent }
 }
 
 /// The id is derived, so that stopping a child twice is one signal.
@@ -646,14 +373,4 @@ fn stop_signal(parent: RunId, child: RunId, terminate: bool) -> Command {
         step: None,
         payload: Json::trusted(r#"{"reason":"its parent was stopped"}"#),
     })
-}
-
-/// An error for each of several callers.
-fn copy_of(error: &EngineError) -> EngineError {
-    match error {
-        EngineError::Rejected(rejection) => EngineError::Rejected(rejection.clone()),
-        EngineError::NoSuchRun(run) => EngineError::NoSuchRun(*run),
-        EngineError::Corrupt { run, reason } => EngineError::Corrupt { run: *run, reason: reason.clone() },
-        other => EngineError::Store(StoreError::Unavailable(other.to_string())),
-    }
 }

@@ -15,7 +15,9 @@
 mod commit;
 mod decide;
 mod dispatch;
+mod load;
 mod pending;
+mod start;
 mod states;
 
 use std::collections::HashMap;

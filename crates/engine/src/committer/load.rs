@@ -1,0 +1,186 @@
+//! Loading: states that are not at hand, and facts that a decision lacks.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use milepost_core::codec;
+use milepost_core::id::{OrgId, RunId};
+use milepost_core::run::Command;
+use milepost_store::StoreError;
+
+use super::decide::FollowUps;
+use super::states::restore;
+use super::{Committer, Request, RequestKind, dispatch};
+use crate::error::EngineError;
+
+impl Committer {
+    /// States that another node is known to have left behind are read again, if nothing of them is on its way.
+    pub(super) fn forget_outdated(&mut self, requests: &[Request]) {
+        for request in requests {
+            let Some(entry) = self.states.peek(request.kind.run()).filter(|entry| entry.busy == 0) else { continue };
+            let outdated = match &request.kind {
+                RequestKind::Command { command: Command::Adopt { lost: Some(_) }, .. } => true,
+                RequestKind::Look { seq, .. } => entry.state.last_seq < *seq,
+                _ => request.reread,
+            };
+            if outdated {
+                self.states.forget(request.kind.run());
+            }
+        }
+    }
+
+    /// Loads the states that are not at hand. Answers those that cannot be.
+    pub(super) async fn load(&mut self, runs: Vec<(OrgId, RunId)>) -> HashMap<RunId, Arc<EngineError>> {
+        let mut failed = HashMap::new();
+        let mut missing: Vec<(OrgId, RunId)> = runs.into_iter().filter(|(_, run)| !self.states.has(*run)).collect();
+        if missing.is_empty() {
+            return failed;
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        // What is read now of a run on its way to the disk is out of date in a moment.
+        let on_its_way = self.on_its_way(&missing);
+        if !on_its_way.is_empty() {
+            missing.retain(|(_, run)| !on_its_way.contains(run));
+            let error = Arc::new(EngineError::Store(StoreError::Unavailable("the run is being written".to_owned())));
+            failed.extend(on_its_way.into_iter().map(|run| (run, error.clone())));
+        }
+        match self.store.load_runs(&missing).await {
+            Ok(loaded) => {
+                for loaded in loaded {
+                    let run = loaded.head.run;
+                    match self
+                        .plans
+                        .by_hash(loaded.head.org, loaded.head.plan_hash)
+                        .await
+                        .and_then(|plan| restore(&loaded, &plan))
+                    {
+                        Ok(state) => {
+                            self.states.insert_loaded(state, &loaded.head, self.node);
+                            self.carry_out_unsure(loaded.head.org, run, loaded.head.last_seq);
+                            self.compare_with_known(loaded.head.org, run, loaded.head.last_seq);
+                        }
+                        Err(error) => {
+                            tracing::error!(%run, %error, "a run cannot be loaded");
+                            failed.insert(run, Arc::new(error));
+                        }
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "runs cannot be loaded");
+                let error = Arc::new(EngineError::from(error));
+                failed.extend(missing.into_iter().map(|(_, run)| (run, error.clone())));
+            }
+        }
+        failed
+    }
+
+    /// Another node added to a run that this one has work of: what it stopped is stopped here, what it made ready is
+    /// offered here.
+    fn compare_with_known(&mut self, org: OrgId, run: RunId, last_seq: u64) {
+        if self.known.get(&run).is_none_or(|known| *known == last_seq) {
+            return;
+        }
+        let Some(entry) = self.states.peek(run) else { return };
+        for task in self.executor.tasks_of(run) {
+            if !dispatch::goes_on(&entry.state, task, &self.limits) {
+                self.executor.cancel(org, run, task);
+            }
+        }
+        if entry.elsewhere || !entry.state.needs_node() {
+            self.known.remove(&run);
+        } else {
+            self.known.insert(run, last_seq);
+            self.again.push(Request::revive(org, run));
+        }
+    }
+
+    /// A batch of which nobody knew was written after all: what it handed out is carried out now.
+    fn carry_out_unsure(&mut self, org: OrgId, run: RunId, last_seq: u64) {
+        let Some(entry) = self.states.peek(run) else { return };
+        // As long as the log has not moved, that batch may yet arrive.
+        if self.unsure.get(&run).is_none_or(|unsure| unsure.expected_seq == last_seq) {
+            return;
+        }
+        let Some(unsure) = self.unsure.remove(&run) else { return };
+        let ours = entry.owner == Some(self.node);
+        for task in unsure.tasks {
+            if ours && dispatch::goes_on(&entry.state, task.task, &self.limits) {
+                self.ready.occupy();
+                self.executor.begin(org, run, &unsure.plan, task);
+            }
+        }
+    }
+
+    /// Those of the runs that are part of the batch on its way.
+    fn on_its_way(&self, runs: &[(OrgId, RunId)]) -> HashSet<RunId> {
+        let Some(flying) = &self.in_flight else { return HashSet::new() };
+        let asked: HashSet<RunId> = runs.iter().map(|(_, run)| *run).collect();
+        flying.runs().filter(|run| asked.contains(run)).collect()
+    }
+
+    /// What nobody waits for must not be lost: an outcome is decided again when its run can be read.
+    pub(super) fn not_loaded(&mut self, request: Request, error: &EngineError) {
+        let request = Request { frees_slot: false, ..request };
+        if !self.on_its_way(&[(OrgId::DEFAULT, request.kind.run())]).is_empty() {
+            return self.held.push(request);
+        }
+        match request.reply {
+            Some(reply) => drop(reply.send(Err(copy_of(error)))),
+            None => self.retry_later(request, error),
+        }
+    }
+
+    /// Reads what a decision lacked, and goes on with it.
+    pub(super) async fn learn(&mut self, org: OrgId, run: RunId, mut seqs: Vec<u64>, follow_ups: &mut FollowUps) {
+        seqs.sort_unstable();
+        seqs.dedup();
+        let rows = match self.store.events_at(org, run, &seqs).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                tracing::warn!(%run, %error, "events cannot be read");
+                return self.postpone(org, run, &error.into());
+            }
+        };
+        let mut learned = Vec::with_capacity(seqs.len());
+        for row in rows {
+            match codec::carried_value(&row) {
+                Ok(Some(json)) => learned.push((row.seq, json)),
+                Ok(None) => {}
+                Err(error) => tracing::error!(%run, %error, "an event cannot be read"),
+            }
+        }
+        if learned.len() < seqs.len() {
+            // Going on would ask the same again; the run is read anew when something happens to it.
+            let reason =
+                format!("{} of {} events that a decision needs are not there", seqs.len() - learned.len(), seqs.len());
+            tracing::error!(%run, reason, "a run cannot go on");
+            return self.postpone(org, run, &EngineError::Corrupt { run, reason });
+        }
+        // A failure here is logged where it happens.
+        let _ = self.decide_command(org, run, &Command::Continue, Some(learned), follow_ups);
+    }
+}
+
+pub(super) fn runs_of(requests: &[Request]) -> Vec<(OrgId, RunId)> {
+    requests
+        .iter()
+        .filter_map(|request| match &request.kind {
+            RequestKind::Command { org, run, .. }
+            | RequestKind::TrySlot { org, run }
+            | RequestKind::Look { org, run, .. } => Some((*org, *run)),
+            RequestKind::Start { .. } | RequestKind::Care { .. } => None,
+        })
+        .collect()
+}
+
+/// An error for each of several callers.
+pub(super) fn copy_of(error: &EngineError) -> EngineError {
+    match error {
+        EngineError::Rejected(rejection) => EngineError::Rejected(rejection.clone()),
+        EngineError::NoSuchRun(run) => EngineError::NoSuchRun(*run),
+        EngineError::Corrupt { run, reason } => EngineError::Corrupt { run: *run, reason: reason.clone() },
+        other => EngineError::Store(StoreError::Unavailable(other.to_string())),
+    }
+}
