@@ -30,7 +30,7 @@ pub(crate) struct Plain {
 pub(crate) struct OfStep {
     /// The run: its id, the beginning of it, or `last`
     run: String,
-    /// The step, or one item of it, such as shots[3]
+    /// The step, or one item of it, such as `shots[3]`
     #[arg(long, value_name = "ID")]
     step: String,
     /// What goes with it: JSON, or @FILE
