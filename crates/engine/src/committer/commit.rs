@@ -257,7 +257,7 @@ impl Committer {
             self.wake_waiting(org, key);
         }
         let news = self.news(id, run.decided, &run.plan, &run.events);
-        self.projector.committed(Committed {
+        self.project(Committed {
             org,
             run: id,
             plan: run.plan,
@@ -267,6 +267,12 @@ impl Committer {
             at_rest,
         });
         news
+    }
+
+    /// In order: what follows on something that had to wait waits, too.
+    fn project(&mut self, committed: Committed) {
+        let left = if self.unprojected.is_empty() { self.projector.try_committed(committed) } else { Some(committed) };
+        self.unprojected.extend(left);
     }
 
     fn news(&self, run: RunId, decided: Vec<Decided>, plan: &Arc<Plan>, events: &[Event]) -> News {

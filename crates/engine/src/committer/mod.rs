@@ -36,7 +36,7 @@ use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::executor::Executor;
 use crate::plans::Plans;
-use crate::projector::ProjectorHandle;
+use crate::projector::{Committed, ProjectorHandle};
 use crate::timers::TimerHandle;
 use crate::watch::Watchers;
 
@@ -189,6 +189,8 @@ pub(crate) struct Committer {
     ready: ReadyQueue,
     /// Requests that have to be decided again.
     again: Vec<Request>,
+    /// Commits for which the projector had no room.
+    unprojected: Vec<Committed>,
     /// By plan: whether this node has all its skills.
     runnable: HashMap<Digest, bool>,
     /// Requests for runs that cannot be read before the batch on its way has arrived.
@@ -234,6 +236,7 @@ impl Committer {
             in_flight: None,
             ready: ReadyQueue::new(parts.inline_concurrency),
             again: Vec::new(),
+            unprojected: Vec::new(),
             runnable: HashMap::new(),
             held: Vec::new(),
             unsure: HashMap::new(),
@@ -249,7 +252,9 @@ impl Committer {
         loop {
             let has_room = self.pending.requests() < BATCH_REQUESTS;
             // What is to be decided again, and a batch that could not go with the last one, wait for nobody.
-            let can_wait = self.again.is_empty() && (self.in_flight.is_some() || self.pending.is_empty());
+            let can_wait = self.again.is_empty()
+                && self.unprojected.is_empty()
+                && (self.in_flight.is_some() || self.pending.is_empty());
             if can_wait {
                 tokio::select! {
                     biased;
@@ -262,6 +267,9 @@ impl Committer {
                     }
                 }
             }
+            for committed in self.unprojected.drain(..) {
+                self.projector.committed(committed).await;
+            }
             taken.append(&mut self.again);
             if !taken.is_empty() {
                 self.take(&mut taken).await;
@@ -273,7 +281,8 @@ impl Committer {
             if self.in_flight.is_none() && !self.pending.is_empty() {
                 self.send().await;
             }
-            if stopping && self.in_flight.is_none() && self.pending.is_empty() && self.again.is_empty() {
+            let done = self.again.is_empty() && self.unprojected.is_empty() && self.pending.is_empty();
+            if stopping && self.in_flight.is_none() && done {
                 return;
             }
         }

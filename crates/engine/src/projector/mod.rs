@@ -6,8 +6,8 @@
 mod reduce;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use milepost_core::codec;
@@ -23,7 +23,7 @@ use crate::clock::Clock;
 
 pub(crate) use reduce::Projection;
 
-/// Commits that may wait to be projected. What comes beyond is read from the log later.
+/// Commits that may wait to be projected; then committing waits.
 const QUEUE: usize = 16_384;
 /// How long events are gathered before they are written. Short runs are written once, as they ended.
 const GATHER: Duration = Duration::from_millis(250);
@@ -31,8 +31,9 @@ const GATHER: Duration = Duration::from_millis(250);
 const RETRY: Duration = Duration::from_secs(1);
 /// With so many runs waiting, nothing is gathered any longer.
 const FULL: usize = 8192;
-/// Runs in one write, so that commits never wait long for it.
+/// Runs in one write, so that commits never wait long for it; more of them when many wait.
 const CHUNK: usize = 32;
+const LARGE_CHUNK: usize = 128;
 /// Lag above this is worth an alert.
 const LAG_HIGH_MS: u64 = 5_000;
 const PAGE: u32 = 1000;
@@ -57,14 +58,7 @@ pub(crate) struct Committed {
 #[derive(Clone, Debug)]
 pub(crate) struct ProjectorHandle {
     sender: mpsc::Sender<Message>,
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    lag_ms: AtomicU64,
-    /// Runs whose commits did not fit into the queue: their logs are read.
-    missed: Mutex<HashMap<RunId, Committed>>,
+    lag_ms: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -76,18 +70,21 @@ enum Message {
 impl ProjectorHandle {
     pub(crate) fn new() -> (ProjectorHandle, ProjectorInbox) {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let shared = Arc::<Shared>::default();
-        (ProjectorHandle { sender, shared: shared.clone() }, ProjectorInbox { receiver, shared })
+        let lag_ms = Arc::<AtomicU64>::default();
+        (ProjectorHandle { sender, lag_ms: lag_ms.clone() }, ProjectorInbox { receiver, lag_ms })
     }
 
-    /// Never waits: a commit must not be held up by a projection.
-    pub(crate) fn committed(&self, committed: Committed) {
-        if let Err(mpsc::error::TrySendError::Full(Message::Committed(missed))) =
-            self.sender.try_send(Message::Committed(committed))
-        {
-            let missed = Committed { events: Vec::new(), ..missed };
-            self.shared.missed.lock().expect("no holder of this lock panics").insert(missed.run, missed);
+    /// Hands a commit over if there is room for it; gives it back if there is none.
+    pub(crate) fn try_committed(&self, committed: Committed) -> Option<Committed> {
+        match self.sender.try_send(Message::Committed(committed)) {
+            Err(mpsc::error::TrySendError::Full(Message::Committed(committed))) => Some(committed),
+            _ => None,
         }
+    }
+
+    /// Waits for room: who commits faster than can be projected is slowed down, so that neither memory nor lag grow.
+    pub(crate) async fn committed(&self, committed: Committed) {
+        let _ = self.sender.send(Message::Committed(committed)).await;
     }
 
     /// Waits until all that was committed before is projected.
@@ -100,13 +97,13 @@ impl ProjectorHandle {
 
     /// How old the oldest commit is that is not projected yet.
     pub(crate) fn lag_ms(&self) -> u64 {
-        self.shared.lag_ms.load(Ordering::Relaxed)
+        self.lag_ms.load(Ordering::Relaxed)
     }
 }
 
 pub(crate) struct ProjectorInbox {
     receiver: mpsc::Receiver<Message>,
-    shared: Arc<Shared>,
+    lag_ms: Arc<AtomicU64>,
 }
 
 pub(crate) struct Projector {
@@ -159,7 +156,6 @@ impl Projector {
                     _ => break,
                 }
             }
-            self.take_missed();
             self.run_once().await;
             if !flushed.is_empty() && self.is_behind() {
                 // Somebody else projected some of it meanwhile.
@@ -183,17 +179,6 @@ impl Projector {
             }
         }
         !flushed.is_empty()
-    }
-
-    fn take_missed(&mut self) {
-        let missed = std::mem::take(&mut *self.inbox.shared.missed.lock().expect("no holder of this lock panics"));
-        for (run, missed) in missed {
-            self.gather(missed);
-            // What was gathered of it lacks what was missed.
-            if let Some(waiting) = self.waiting.get_mut(&run) {
-                waiting.projection = None;
-            }
-        }
     }
 
     fn gather(&mut self, committed: Committed) {
@@ -228,7 +213,7 @@ impl Projector {
         let now = self.clock.now();
         let oldest = self.waiting.values().filter_map(|waiting| waiting.since).min();
         let lag_ms = oldest.map_or(0, |since| now.ms_since(since));
-        self.inbox.shared.lag_ms.store(lag_ms, Ordering::Relaxed);
+        self.inbox.lag_ms.store(lag_ms, Ordering::Relaxed);
         if lag_ms > LAG_HIGH_MS {
             tracing::warn!(lag_ms, "PROJECTOR_LAG_HIGH");
         }
@@ -236,13 +221,14 @@ impl Projector {
             self.waiting.iter().filter(|(_, waiting)| waiting.since.is_some()).map(|(run, _)| *run).collect();
         // In the order of ids, so that rows next to each other are written next to each other.
         due.sort_unstable();
-        for chunk in due.chunks(CHUNK) {
+        let size = if due.len() > CHUNK * CHUNK { LARGE_CHUNK } else { CHUNK };
+        for chunk in due.chunks(size) {
             if let Err(error) = self.write(chunk).await {
                 tracing::warn!(%error, "projections could not be written; they are tried again");
             }
         }
         if !self.is_behind() {
-            self.inbox.shared.lag_ms.store(0, Ordering::Relaxed);
+            self.inbox.lag_ms.store(0, Ordering::Relaxed);
         }
         if self.waiting.len() > KEPT {
             // They are read from the log when there is more of them; another node may have them now.
