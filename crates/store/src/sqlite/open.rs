@@ -120,8 +120,10 @@ fn cannot_open(path: &Path, error: &rusqlite::Error) -> StoreError {
 fn schema_of(path: &Path, conn: &Connection) -> Result<u32> {
     let read =
         |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(|error| cannot_open(path, &error));
+    // In this order: whoever makes the tables sets the id in the same transaction, so tables without it are not ours.
+    let is_empty = read("SELECT count(*) FROM sqlite_master")? == 0;
     if read("PRAGMA application_id")? != i64::from(APPLICATION_ID) {
-        if read("SELECT count(*) FROM sqlite_master")? == 0 {
+        if is_empty {
             return Ok(0);
         }
         return Err(StoreError::Unusable(format!(
