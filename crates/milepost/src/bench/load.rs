@@ -90,16 +90,12 @@ pub(super) async fn drive(
     let began = Instant::now();
     let callers = (0..concurrency.max(1)).map(|_| caller(engine, plan, &next, runs, print_acks));
     let mut latencies_us: Vec<u64> = Vec::with_capacity(runs);
-    for caller in futures_join(callers).await {
+    for caller in futures::future::join_all(callers).await {
         latencies_us.extend(caller?);
     }
     let wall_s = began.elapsed().as_secs_f64();
     latencies_us.sort_unstable();
     Ok(Driven { wall_s, latencies_us })
-}
-
-async fn futures_join<T>(callers: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    futures::future::join_all(callers).await
 }
 
 async fn caller(
@@ -144,7 +140,7 @@ pub(super) async fn start_all(
         }
         anyhow::Ok(())
     });
-    futures_join(callers).await.into_iter().collect()
+    futures::future::join_all(callers).await.into_iter().collect()
 }
 
 /// Fills the database with finished one-step runs.
