@@ -8,7 +8,7 @@ use milepost_core::json::Json;
 use milepost_core::limits::Limits;
 use milepost_core::plan::{Action, Plan, Runtime};
 use milepost_core::record::EventRow;
-use milepost_core::run::{Command, Signal, StartRun, Starting};
+use milepost_core::run::{Command, RunState, Signal, StartRun, Starting};
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_store::Store;
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, SystemClock};
-use crate::committer::{Accepted, Committer, Inbox, Parts, RequestKind};
+use crate::committer::{Accepted, Committer, Inbox, Parts, RequestKind, restore};
 use crate::error::EngineError;
 use crate::executor::Executor;
 use crate::lookout::Lookout;
@@ -387,6 +387,8 @@ impl Engine {
         self.projector.flush().await;
         for service in self.services.drain(..) {
             service.abort();
+            // It may be in the middle of something: once this returns, nothing of this engine touches the store.
+            let _ = service.await;
         }
         if let Err(error) = self.store.leave(self.node).await {
             tracing::warn!(%error, "this node could not say that it leaves");
@@ -434,6 +436,20 @@ pub async fn read_run(store: &Arc<dyn Store>, org: OrgId, run: RunId) -> Result<
         None => None,
     };
     view.ok_or_else(|| EngineError::Corrupt { run, reason: "its log has a gap".to_owned() })
+}
+
+/// A run's state as a node that takes it over loads it: its last checkpoint and the log after that.
+///
+/// # Errors
+/// There is no such run, or it cannot be read.
+pub async fn load_state(
+    store: &Arc<dyn Store>,
+    plan: &Arc<Plan>,
+    org: OrgId,
+    run: RunId,
+) -> Result<RunState, EngineError> {
+    let loaded = store.load_runs(&[(org, run)]).await?;
+    restore(loaded.first().ok_or(EngineError::NoSuchRun(run))?, plan)
 }
 
 /// Runs, newest first. Needs no engine.

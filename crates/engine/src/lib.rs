@@ -21,6 +21,6 @@ mod watch;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use committer::Accepted;
 pub use doctor::{Diagnosis, Finding, diagnose};
-pub use engine::{Config, Engine, NewRun, list_runs, read_run, transitions};
+pub use engine::{Config, Engine, NewRun, list_runs, load_state, read_run, transitions};
 pub use error::EngineError;
 pub use outlook::{OpenRun, Outlook, open_runs};

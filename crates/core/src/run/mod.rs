@@ -227,13 +227,15 @@ impl<'a> Context<'a> {
         mixed ^ (mixed >> 31)
     }
 
-    /// A new UUIDv7.
+    /// A new UUIDv7. The twelve bits after the milliseconds are their fraction, so that of two runs started one after
+    /// the other the second has the greater id.
     #[must_use]
     pub fn draw_run_id(&self) -> RunId {
+        let us = u64::try_from(self.now.0).unwrap_or(0);
+        let (ms, fraction) = (us / 1000, us % 1000 * 4096 / 1000);
         let mut random = [0_u8; 10];
-        random[..8].copy_from_slice(&self.draw().to_be_bytes());
-        random[8..].copy_from_slice(&self.draw().to_be_bytes()[..2]);
-        let ms = u64::try_from(self.now.0 / 1000).unwrap_or(0);
+        random[..2].copy_from_slice(&(fraction as u16).to_be_bytes());
+        random[2..].copy_from_slice(&self.draw().to_be_bytes());
         RunId(uuid::Builder::from_unix_timestamp_millis(ms, &random).into_uuid())
     }
 }

@@ -196,14 +196,17 @@ impl Projector {
             waiting.seen_seq = committed.last_seq;
             waiting.at_rest = committed.at_rest;
         }
-        let fits = waiting.projection.as_ref().is_some_and(|projection| projection.last_seq() == committed.after_seq);
+        let fits = waiting.projection.as_ref().is_some_and(|projection| {
+            projection.last_seq() == committed.after_seq
+                && projection.missing(&waiting.plan, committed.events.iter()).is_empty()
+        });
         match &mut waiting.projection {
             Some(projection) if fits => {
                 for event in &committed.events {
                     projection.apply(committed.org, committed.run, &waiting.plan, event);
                 }
             }
-            // Not what comes next: the log will tell.
+            // Not what comes next, or of rows that are not at hand: the store will tell.
             other => *other = None,
         }
     }
@@ -275,26 +278,46 @@ impl Projector {
     }
 }
 
-/// Makes a run's projection from what is projected already and the log after it. `None` if the log has a gap.
+/// Makes a run's projection from what is projected already and the log after it, with the rows of those steps that the
+/// log goes on with. `None` if the log has a gap.
 async fn read_up(store: &dyn Store, org: OrgId, run: RunId, plan: &Plan) -> Result<Option<Projection>> {
-    let snapshot = store.snapshot(org, run).await?;
-    let steps = if snapshot.is_some() { store.steps(org, run).await? } else { Vec::new() };
-    let mut projection = Projection::from_rows(snapshot, steps);
+    let projection = match store.snapshot(org, run).await? {
+        Some(snapshot) => Projection::partial(snapshot),
+        None => Projection::default(),
+    };
+    catch_up(store, org, run, plan, projection).await
+}
+
+async fn catch_up(
+    store: &dyn Store,
+    org: OrgId,
+    run: RunId,
+    plan: &Plan,
+    mut projection: Projection,
+) -> Result<Option<Projection>> {
     loop {
         let rows = store.events(org, run, projection.last_seq(), PAGE).await?;
         let last_page = rows.len() < PAGE as usize;
-        for row in rows {
-            if row.seq != projection.last_seq() + 1 {
-                tracing::error!(%run, expected = projection.last_seq() + 1, found = row.seq, "PROJECTOR_GAP_DETECTED");
+        let mut events = Vec::with_capacity(rows.len());
+        for (row, expected) in rows.iter().zip(projection.last_seq() + 1..) {
+            if row.seq != expected {
+                tracing::error!(%run, expected, found = row.seq, "PROJECTOR_GAP_DETECTED");
                 return Ok(None);
             }
-            match codec::decode(&row, plan) {
-                Ok(event) => projection.apply(org, run, plan, &event),
+            match codec::decode(row, plan) {
+                Ok(event) => events.push(event),
                 Err(error) => {
                     tracing::error!(%run, %error, "an event cannot be projected");
                     return Ok(None);
                 }
             }
+        }
+        let missing = projection.missing(plan, events.iter());
+        if !missing.is_empty() {
+            projection.add(store.steps_by_id(org, run, &missing).await?);
+        }
+        for event in &events {
+            projection.apply(org, run, plan, event);
         }
         if last_page {
             return Ok(Some(projection));
@@ -304,7 +327,11 @@ async fn read_up(store: &dyn Store, org: OrgId, run: RunId, plan: &Plan) -> Resu
 
 /// What the log of a run adds up to right now, whatever is projected: a caller sees its own write.
 pub(crate) async fn current(store: &dyn Store, plan: &Plan, head: &HeadRow) -> Result<Option<Projection>> {
-    read_up(store, head.org, head.run, plan).await
+    let projection = match store.snapshot(head.org, head.run).await? {
+        Some(snapshot) => Projection::whole(snapshot, store.steps(head.org, head.run).await?),
+        None => Projection::default(),
+    };
+    catch_up(store, head.org, head.run, plan, projection).await
 }
 
 /// Drops a run's projection and makes it anew from its log.

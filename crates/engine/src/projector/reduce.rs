@@ -18,16 +18,39 @@ pub(crate) struct Projection {
     snapshot: Option<SnapshotRow>,
     steps: BTreeMap<String, StepRow>,
     changed: BTreeSet<String>,
+    /// Rows of steps that are not in `steps` may be stored.
+    partial: bool,
 }
 
 impl Projection {
-    pub(crate) fn from_rows(snapshot: Option<SnapshotRow>, steps: Vec<StepRow>) -> Projection {
+    /// A projection as it is stored, with all of its steps.
+    pub(crate) fn whole(snapshot: SnapshotRow, steps: Vec<StepRow>) -> Projection {
+        let steps = steps.into_iter().map(|step| (step.step_id.clone(), step)).collect();
+        Projection { steps, partial: false, ..Projection::partial(snapshot) }
+    }
+
+    /// A projection as it is stored, whose steps are read when something happens to them.
+    pub(crate) fn partial(snapshot: SnapshotRow) -> Projection {
         Projection {
-            stored_seq: snapshot.as_ref().map_or(0, |snapshot| snapshot.last_event_seq),
-            snapshot,
-            steps: steps.into_iter().map(|step| (step.step_id.clone(), step)).collect(),
-            changed: BTreeSet::new(),
+            stored_seq: snapshot.last_event_seq,
+            snapshot: Some(snapshot),
+            partial: true,
+            ..Projection::default()
         }
+    }
+
+    /// The steps that the events change and whose rows have to be read first.
+    pub(crate) fn missing<'e>(&self, plan: &Plan, events: impl Iterator<Item = &'e Event>) -> Vec<String> {
+        if !self.partial {
+            return Vec::new();
+        }
+        let names: BTreeSet<String> = events.flat_map(changed_by).map(|step| step.name(plan)).collect();
+        names.into_iter().filter(|name| !self.steps.contains_key(name)).collect()
+    }
+
+    /// Takes in the rows that were `missing`; those that were not found do not exist yet.
+    pub(crate) fn add(&mut self, found: Vec<StepRow>) {
+        self.steps.extend(found.into_iter().map(|step| (step.step_id.clone(), step)));
     }
 
     pub(crate) fn last_seq(&self) -> u64 {
@@ -147,6 +170,15 @@ impl Projection {
             snapshot.steps_failed = moved(snapshot.steps_failed, failed(before), failed(after));
         }
     }
+}
+
+/// The steps whose rows an event changes.
+fn changed_by(event: &Event) -> impl Iterator<Item = StepRef> {
+    let reset = match &event.body {
+        Body::StepRetryScheduled { reset, .. } => reset.as_slice(),
+        _ => &[],
+    };
+    event.step.into_iter().chain(reset.iter().map(|step| StepRef::whole(*step)))
 }
 
 fn apply_run(snapshot: &mut SnapshotRow, event: &Event) {

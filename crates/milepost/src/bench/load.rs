@@ -5,11 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use milepost_core::id::{OrgId, RunId};
 use milepost_core::plan::Plan;
+use milepost_core::status::{RunStatus, StepStatus};
 use milepost_engine::{Config, Engine, NewRun};
 use serde::{Deserialize, Serialize};
 
 pub(super) const SLEEPER: &str = "name: bench.sleeper\nsteps: {nap: {skill: sleep, input: {ms: 3600000}}}\n";
+
+/// Many items, and then it waits for ever.
+pub(super) const LONG: &str = r#"
+name: bench.long
+steps:
+  many: {skill: bench.step, foreach: "${{ range(payload.n) }}", input: {n: "${{ item }}"}}
+  gate: {skill: wait, input: {signal: never}, depends_on: [many]}
+"#;
 
 /// A bit of everything that needs a wake-up.
 const MIXED: &str = r#"
@@ -112,10 +122,10 @@ async fn caller(
             let accepted = engine.start_plan(plan, new()).await?;
             crate::print_line(&format!("ack {}", accepted.run));
             let status = engine.wait(accepted.run).await?;
-            anyhow::ensure!(status == milepost_core::status::RunStatus::Completed, "{} is {status}", accepted.run);
+            anyhow::ensure!(status == RunStatus::Completed, "{} is {status}", accepted.run);
         } else {
             let (run, status) = engine.run_plan(plan, new()).await?;
-            anyhow::ensure!(status == milepost_core::status::RunStatus::Completed, "run {run} is {status}");
+            anyhow::ensure!(status == RunStatus::Completed, "run {run} is {status}");
         }
         latencies.push(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
     }
@@ -141,6 +151,36 @@ pub(super) async fn start_all(
         anyhow::Ok(())
     });
     futures::future::join_all(callers).await.into_iter().collect()
+}
+
+/// Starts a `LONG` run and waits until nothing but its last step is left.
+pub(super) async fn start_long(engine: &Engine, plan: &Arc<Plan>, items: usize) -> anyhow::Result<RunId> {
+    let payload = milepost_core::json::Json::trusted(format!(r#"{{"n":{items}}}"#));
+    let run = engine.start_plan(plan, NewRun { payload, ..NewRun::default() }).await?.run;
+    let gate = ["gate".to_owned()];
+    loop {
+        engine.flush_projections().await;
+        let rows = engine.store().steps_by_id(OrgId::DEFAULT, run, &gate).await?;
+        if rows.iter().any(|row| row.status == StepStatus::Running) {
+            return Ok(run);
+        }
+        let head = engine.store().head(OrgId::DEFAULT, run).await?;
+        anyhow::ensure!(head.is_some_and(|head| !head.status.is_terminal()), "run {run} did not come to its last step");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// Loads a run's state as often as asked.
+pub(super) async fn load_again(engine: &Engine, plan: &Arc<Plan>, run: RunId, times: usize) -> anyhow::Result<Driven> {
+    let began = Instant::now();
+    let mut latencies_us = Vec::with_capacity(times);
+    for _ in 0..times {
+        let began = Instant::now();
+        std::hint::black_box(milepost_engine::load_state(engine.store(), plan, OrgId::DEFAULT, run).await?);
+        latencies_us.push(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
+    }
+    latencies_us.sort_unstable();
+    Ok(Driven { wall_s: began.elapsed().as_secs_f64(), latencies_us })
 }
 
 /// Fills the database with finished one-step runs.

@@ -25,6 +25,7 @@ use record::Recorder;
   milepost bench chain --runs 2000 --steps 10 --concurrency 64
   milepost bench fan --runs 200 --steps 100 --concurrency 16
   milepost bench start --runs 20000 --concurrency 64 --store postgres://localhost/bench
+  milepost bench load --runs 100 --steps 50000
   milepost bench limit --runs 2000 --steps 10 --concurrency 64")]
 pub(crate) struct Bench {
     #[arg(value_enum)]
@@ -78,6 +79,8 @@ enum Scenario {
     Mixed,
     /// Runs that sleep: what they cost while they do
     Sleep,
+    /// One run with a long history that waits: how long a node that takes it over needs to load it, `--runs` times
+    Load,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -121,8 +124,10 @@ impl Bench {
         let config = Config { inline_concurrency, node_lease_ms: self.node_lease_ms, ..Config::default() };
         let config = load::skills(config);
         let engine = Engine::open_with(recorder.clone(), config).await?;
-        if self.scenario == Scenario::Sleep {
-            return self.sleep(engine).await;
+        match self.scenario {
+            Scenario::Sleep => return self.sleep(engine).await,
+            Scenario::Load => return self.load(engine).await,
+            _ => {}
         }
         let steps = match self.scenario {
             Scenario::Start => 1,
@@ -173,6 +178,22 @@ impl Bench {
             limit_ratio: limit.map(|limit| round(total_steps / driven.wall_s / limit)),
         };
         crate::print_line(&serde_json::to_string(&report)?);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Makes a run with two events for each of `steps` items, and loads its state again and again.
+    async fn load(&self, engine: Engine) -> anyhow::Result<ExitCode> {
+        let plan = engine.deploy(load::LONG).await?;
+        let run = load::start_long(&engine, &plan, self.steps).await?;
+        let loads = load::load_again(&engine, &plan, run, self.runs).await?;
+        let events = engine.run(run).await?.summary.last_event_seq;
+        let line = serde_json::json!({
+            "peer": "milepost", "store": engine.store().name(), "scenario": "load", "runs": self.runs,
+            "events": events,
+            "p50_ms": round(loads.percentile_ms(50)), "p99_ms": round(loads.percentile_ms(99)),
+        });
+        crate::print_line(&line.to_string());
+        engine.shutdown().await;
         Ok(ExitCode::SUCCESS)
     }
 

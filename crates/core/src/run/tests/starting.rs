@@ -2,8 +2,10 @@
 
 use super::harness::{Run, START, code, run_id};
 use crate::event::ParentStep;
-use crate::run::Command;
+use crate::limits::Limits;
+use crate::run::{Command, Context};
 use crate::status::RunStatus::{Approved, Cancelled, Completed, Pending, Queued, Running};
+use crate::time::Timestamp;
 
 const ONE: &str = "steps: {a: {skill: x}}";
 const KEYED: &str = "concurrency: {key: '${{ payload.k }}', limit: 2}\nsteps: {a: {skill: x}}";
@@ -116,4 +118,18 @@ fn expressions_see_the_run() {
         .begin();
     run.dispatch_all();
     assert_eq!(run.input("a"), r#"{"p":3,"w":"t"}"#);
+}
+
+#[test]
+fn of_two_runs_the_later_has_the_greater_id() {
+    let limits = Limits::default();
+    let id = |us: i64, seed: u64| Context::new(Timestamp(us), seed, &limits).draw_run_id();
+    let moment = 1_800_000_000_000_000;
+    for seed in 0..100 {
+        for later in [1, 7, 999, 1000, 1001, 5_000_000] {
+            assert!(id(moment + 998, seed) < id(moment + 998 + later, 99 - seed), "{later} µs later");
+        }
+    }
+    assert_eq!(id(moment, 3).0.get_version_num(), 7);
+    assert_ne!(id(moment, 3), id(moment, 4));
 }
