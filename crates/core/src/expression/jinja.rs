@@ -12,11 +12,13 @@ use minijinja::{Environment, Error, ErrorKind, Expression, State, UndefinedBehav
 use serde_json::Value as Json;
 
 use super::path::{Found, Path};
-use super::{EvalError, Scope, names};
+use super::{EvalError, Scope, multiply, names};
 use crate::limits::Limits;
 
 /// Bytes of text and items of lists that one unit of fuel pays for.
 const SIZE_PER_FUEL: u64 = 160;
+/// Going over one item of a list takes as long as going over so many bytes of text, or more.
+const COST_OF_ITEM: usize = 8;
 /// Results are refused beyond this depth; no document or payload has it.
 const MAX_RESULT_DEPTH: usize = 200;
 
@@ -49,6 +51,7 @@ impl Jinja {
             end = span.end;
         }
         rewritten.push_str(&source[end..]);
+        let rewritten = multiply::as_calls(&rewritten).map_err(|error| describe(&error))?;
         let compiled = ENVIRONMENT.compile_expression_owned(rewritten.clone()).map_err(|error| describe(&error))?;
         Ok(Jinja { source: rewritten, variables, compiled })
     }
@@ -156,24 +159,39 @@ fn pay(size: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// What looking at all of a value costs.
 fn size(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(0, str::len),
-        _ => value.len().unwrap_or(1),
+        _ => value.len().unwrap_or(1).saturating_mul(COST_OF_ITEM),
     }
 }
 
-/// A filter that pays for what it takes and gives.
-fn paid(filter: Value) -> impl Fn(&mut State<'_, '_>, Rest<Value>, Kwargs) -> Result<Value, Error> {
+/// A filter or function that pays for what it takes and gives.
+fn paid(function: Value) -> impl Fn(&mut State<'_, '_>, Rest<Value>, Kwargs) -> Result<Value, Error> {
     move |state, Rest(mut arguments), named| {
         arguments.iter().try_for_each(|argument| pay(size(argument) + 1))?;
         if named.args().next().is_some() {
             arguments.push(named.into());
         }
-        let result = filter.call(state, &arguments)?;
+        let result = function.call(state, &arguments)?;
         pay(size(&result))?;
         Ok(result)
     }
+}
+
+static PRODUCT: LazyLock<Expression<'static, 'static>> =
+    LazyLock::new(|| ENVIRONMENT.compile_expression_owned("a * b").expect("this is an expression"));
+
+/// `a * b`, paying for a list or a text before it is repeated.
+fn product(a: &Value, b: &Value) -> Result<Value, Error> {
+    let repeats = |value: &Value| !matches!(value.kind(), ValueKind::Number | ValueKind::Bool);
+    for (repeated, times) in [(a, b), (b, a)] {
+        if repeats(repeated) {
+            pay(size(repeated).saturating_mul(times.as_usize().unwrap_or(1)))?;
+        }
+    }
+    PRODUCT.eval(Value::from_pairs([("a", a.clone()), ("b", b.clone())]))
 }
 
 /// `join`, paying before it copies.
@@ -253,7 +271,8 @@ fn environment(fuel: u64) -> Environment<'static> {
     env.add_filter("join", join);
     env.add_filter("replace", replace);
     env.add_filter("tojson", compact_json);
-    env.add_function("range", functions::range);
+    env.add_function(multiply::FUNCTION, product);
+    env.add_function("range", paid(Value::from_function(functions::range)));
     env.add_function("dict", functions::dict);
     env
 }

@@ -9,6 +9,7 @@
 
 mod jinja;
 mod lex;
+mod multiply;
 mod names;
 mod path;
 mod template;
