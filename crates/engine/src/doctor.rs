@@ -17,6 +17,8 @@ use crate::plans::Plans;
 const PAGE: u32 = 500;
 /// A projection may be this far behind before it is worth a word.
 const LAG_MS: u64 = 5_000;
+/// A timer may be this late before it is worth a word.
+const LATE_MS: u64 = 30_000;
 /// At most so many findings of each kind are listed.
 const FINDINGS: u32 = 100;
 
@@ -97,10 +99,17 @@ async fn look_at(
     if armed != stored && store.head(head.org, head.run).await?.is_some_and(|now| now.last_seq == state.last_seq) {
         return finding("timers", format!("it needs the timers {armed:?} and has {stored:?}"));
     }
+    if let Some((_, due_at)) = armed.iter().find(|(_, due_at)| now.ms_since(*due_at) > LATE_MS) {
+        let message = format!("a timer was due at {due_at} and no process has fired it");
+        return finding("overdue_timer", message);
+    }
     match has_wake_up(store, &state, &loaded.head, dead, now).await? {
         true => Ok(None),
         // It went on while it was looked at.
         false if store.head(head.org, head.run).await?.is_none_or(|now| now.last_seq != state.last_seq) => Ok(None),
+        false if loaded.head.owner.is_some_and(|owner| dead.contains(&owner)) => {
+            finding("left_behind", format!("it is {} and the process that had it is gone", state.status))
+        }
         false => finding("no_wake_up", format!("it is {} and nothing will wake it", state.status)),
     }
 }
@@ -113,7 +122,6 @@ async fn has_wake_up(
     dead: &BTreeSet<NodeId>,
     now: Timestamp,
 ) -> Result<bool, EngineError> {
-    // A dead node's runs are taken over by the next one that looks: that is a wake-up, too, once a node runs.
     let owned = head.owner.is_some_and(|owner| !dead.contains(&owner));
     if owned || state.waits_for_people() || state.armed_timers().next().is_some() {
         return Ok(true);

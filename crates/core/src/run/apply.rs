@@ -8,6 +8,7 @@ use super::state::{
 };
 use crate::event::{Body, ErrorInfo, Event, Started, StepRef};
 use crate::id::RunId;
+use crate::json::Json;
 use crate::plan::{Action, Plan, StepIndex};
 use crate::status::{SkipReason, StepStatus};
 use crate::time::Timestamp;
@@ -68,7 +69,7 @@ impl RunState {
             (Body::SignalRejected { .. }, None) => self.remember_signal(event),
             (Body::SignalAccepted { name, step, payload }, None) => {
                 self.remember_signal(event);
-                self.signal_accepted(event, name, *step);
+                self.signal_accepted(event, name, *step, payload);
                 self.learn(event.seq, payload.clone());
             }
             (Body::StepStarted(started), Some(step)) => self.step_started(event, step, started)?,
@@ -154,9 +155,12 @@ impl RunState {
         self.signal_times.push_back(event.at);
     }
 
-    fn signal_accepted(&mut self, event: &Event, name: &str, step: Option<StepRef>) {
+    fn signal_accepted(&mut self, event: &Event, name: &str, step: Option<StepRef>, payload: &Json) {
         match super::signal::Verb::of(name) {
-            Some(super::signal::Verb::Cancel) => self.stopping = true,
+            Some(super::signal::Verb::Cancel) => {
+                self.stopping = true;
+                self.stop_reason = super::stop::reason_of(payload);
+            }
             Some(_) => {}
             None => self.inbox.entry(name.to_owned()).or_default().push_back(Buffered { seq: event.seq, step }),
         }

@@ -44,6 +44,8 @@ struct Head {
     acknowledged: u32,
     first_failure: Option<(u64, StepKey, ErrorInfo)>,
     stopping: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stop_reason: Option<String>,
     /// The nodes that have tasks of this run.
     workers: Vec<NodeId>,
     /// All that runs but those tasks: they can be many and are kept with the steps.
@@ -126,6 +128,7 @@ impl RunState {
             acknowledged: self.acknowledged,
             first_failure: self.first_failure.as_ref().map(|f| (f.seq, key(f.step), f.error.clone())),
             stopping: self.stopping,
+            stop_reason: self.stop_reason.clone(),
             workers,
             running: self.running.iter().filter(other).map(running).collect(),
             timers: self.timers.iter().map(|(seq, timer)| (*seq, timer.due_at.0, timer.purpose.to_head())).collect(),
@@ -309,6 +312,7 @@ impl Head {
             acknowledged: self.acknowledged,
             first_failure: self.first_failure.map(|(seq, step, error)| Failure { seq, step: unkey(step), error }),
             stopping: self.stopping,
+            stop_reason: self.stop_reason,
             inbox: self
                 .inbox
                 .into_iter()

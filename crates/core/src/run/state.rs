@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
+use super::TaskRef;
 use crate::event::{ErrorInfo, ParentStep, Queued, StepRef};
 use crate::id::{NodeId, OrgId, RunId, SignalId};
 use crate::json::Json;
@@ -54,6 +55,8 @@ pub struct RunState {
     pub(super) acknowledged: u32,
     pub(super) first_failure: Option<Failure>,
     pub(super) stopping: bool,
+    /// What was given as the reason to cancel it.
+    pub(super) stop_reason: Option<String>,
     /// Signals that no step has taken yet, by name, in the order they came.
     pub(super) inbox: BTreeMap<String, VecDeque<Buffered>>,
     pub(super) seen_signals: VecDeque<SignalId>,
@@ -253,6 +256,7 @@ impl RunState {
             acknowledged: 0,
             first_failure: None,
             stopping: false,
+            stop_reason: None,
             inbox: BTreeMap::new(),
             seen_signals: VecDeque::new(),
             signal_times: VecDeque::new(),
@@ -313,6 +317,23 @@ impl RunState {
     pub(super) fn startable(&self, now: Timestamp) -> Vec<StepRef> {
         let due = self.backoff.iter().filter(|(_, seq)| self.timers.get(seq).is_some_and(|timer| timer.due_at <= now));
         self.ready.iter().copied().chain(due.map(|(step, _)| *step)).collect()
+    }
+
+    /// The attempt is under way in the hands of an executor.
+    pub(super) fn has_task(&self, task: TaskRef) -> bool {
+        let is_attempt = self.step(task.step).is_some_and(|step| {
+            step.phase == Phase::Running
+                && step.logical_attempt == task.logical_attempt
+                && step.engine_attempt == task.engine_attempt
+        });
+        let is_task = |running: &Running| matches!(running.kind, RunningKind::Task { .. });
+        is_attempt && self.running.get(&task.step).is_some_and(is_task)
+    }
+
+    /// An executor that has the attempt in hand should go on with it.
+    #[must_use]
+    pub fn wants(&self, task: TaskRef) -> bool {
+        !self.stopping && self.has_task(task)
     }
 
     /// An executor of some node has, or should be given, work of this run.

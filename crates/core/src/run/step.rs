@@ -1,7 +1,7 @@
 //! A step is handed out, and its executor answers.
 
 use super::evaluate::NoValue;
-use super::state::{Phase, RunningKind};
+use super::state::Phase;
 use super::{Decider, Effect, Rejection, RejectionKind, Task, TaskRef};
 use crate::event::{Body, ErrorInfo, Started, StepRef};
 use crate::id::NodeId;
@@ -92,14 +92,10 @@ impl Decider<'_> {
 
     /// Only the attempt that is under way may say how it ended.
     fn check_task(&self, task: TaskRef) -> Result<(), Rejection> {
-        let fits = self.state.step(task.step).is_some_and(|step| {
-            step.phase == Phase::Running
-                && step.logical_attempt == task.logical_attempt
-                && step.engine_attempt == task.engine_attempt
-        });
-        let is_task =
-            self.state.running.get(&task.step).is_some_and(|running| matches!(running.kind, RunningKind::Task { .. }));
-        if fits && is_task { Ok(()) } else { Err(stale("another attempt has taken over, or the run has ended")) }
+        match self.state.has_task(task) {
+            true => Ok(()),
+            false => Err(stale("another attempt has taken over, or the run has ended")),
+        }
     }
 
     pub(super) fn step_has_completed(&mut self, step: StepRef, logical: u32, engine: u32, output: Json) {

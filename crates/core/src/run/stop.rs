@@ -6,6 +6,9 @@ use crate::event::{Body, StepRef};
 use crate::json::Json;
 use crate::status::SkipReason;
 
+/// Characters of a reason that are kept.
+const MAX_REASON: usize = 1000;
+
 impl Decider<'_> {
     /// Asks every step under way to stop; the run is cancelled when the last of them has.
     pub(super) fn cancel(&mut self) {
@@ -42,7 +45,8 @@ impl Decider<'_> {
     /// A run that is being cancelled ends with its last step, whether it was paused, waiting or running.
     pub(super) fn end_cancelled_if_idle(&mut self) {
         if self.state.stopping && self.state.active == 0 && !self.state.status.is_terminal() {
-            self.end_stopped(Body::RunCancelled { reason: "cancelled".to_owned() });
+            let reason = self.state.stop_reason.clone().unwrap_or_else(|| "cancelled".to_owned());
+            self.end_stopped(Body::RunCancelled { reason });
         }
     }
 
@@ -57,12 +61,12 @@ impl Decider<'_> {
                 _ => {}
             }
         }
-        self.end_stopped(Body::RunTerminated { reason: reason_of(payload, "terminated") });
+        self.end_stopped(Body::RunTerminated { reason: reason_or(payload, "terminated") });
     }
 
     /// Approval was refused.
     pub(super) fn refuse(&mut self, payload: &Json) {
-        self.end_stopped(Body::RunCancelled { reason: reason_of(payload, "rejected") });
+        self.end_stopped(Body::RunCancelled { reason: reason_or(payload, "rejected") });
     }
 
     /// No step is left under way in a run that has ended.
@@ -80,7 +84,12 @@ impl Decider<'_> {
     }
 }
 
-fn reason_of(payload: &Json, otherwise: &str) -> String {
-    let given = serde_json::from_str::<serde_json::Value>(payload.as_str()).ok();
-    given.as_ref().and_then(|value| value.get("reason")?.as_str()).unwrap_or(otherwise).to_owned()
+fn reason_or(payload: &Json, otherwise: &str) -> String {
+    reason_of(payload).unwrap_or_else(|| otherwise.to_owned())
+}
+
+/// What somebody who stops a run gives as the reason.
+pub(super) fn reason_of(payload: &Json) -> Option<String> {
+    let given = serde_json::from_str::<serde_json::Value>(payload.as_str()).ok()?;
+    given.get("reason")?.as_str().map(|reason| reason.chars().take(MAX_REASON).collect())
 }

@@ -50,14 +50,15 @@ impl Committer {
         if !self.pending.asking.is_empty() {
             return self.send_with_questions().await;
         }
-        let (batch, runs) = self.pending.close(self.clock.now());
-        let (store, batch) = (self.store.clone(), Arc::new(batch));
+        let (batch, runs) = self.pending.close(self.parts.clock.now());
+        let (store, batch) = (self.parts.store.clone(), Arc::new(batch));
         self.in_flight = Some(InFlight { result: Box::pin(async move { commit_apart(&*store, batch).await }), runs });
     }
 
     async fn send_with_questions(&mut self) {
         let (asking, questions) = self.take_asking().await;
-        let (mut transaction, answers) = match self.store.ask(questions.iter().flatten().cloned().collect()).await {
+        let (mut transaction, answers) = match self.parts.store.ask(questions.iter().flatten().cloned().collect()).await
+        {
             Ok(opened) => opened,
             Err(error) => {
                 tracing::warn!(%error, "questions cannot be answered");
@@ -77,8 +78,8 @@ impl Committer {
                 }
             }
         }
-        let (batch, runs) = self.pending.close(self.clock.now());
-        let result = commit_in(transaction, &*self.store, Arc::new(batch)).await;
+        let (batch, runs) = self.pending.close(self.parts.clock.now());
+        let result = commit_in(transaction, &*self.parts.store, Arc::new(batch)).await;
         self.committed((result, runs));
     }
 
@@ -177,7 +178,7 @@ impl Committer {
         let cached = self.states.get(run).map(|entry| entry.state.status);
         let status = match cached {
             Some(status) => Ok(status),
-            None => match self.store.head(org, run).await {
+            None => match self.parts.store.head(org, run).await {
                 Ok(Some(head)) => Ok(head.status),
                 Ok(None) => Err(EngineError::NoSuchRun(run)),
                 Err(error) => Err(error.into()),
@@ -243,14 +244,14 @@ impl Committer {
         self.states.written(id, run.generation);
         self.unsure.remove(&id);
         for task in run.execute {
-            self.executor.begin(org, id, &run.plan, task);
+            self.parts.executor.begin(org, id, &run.plan, task);
         }
         for task in run.cancel {
-            self.executor.cancel(org, id, task);
+            self.parts.executor.cancel(org, id, task);
         }
         for timer in &run.timers {
             if let TimerWrite::Arm { seq, due_at } = timer {
-                self.timers.arm(org, id, *seq, *due_at);
+                self.parts.timers.arm(org, id, *seq, *due_at);
             }
         }
         if let Some(key) = run.freed_key {
@@ -271,13 +272,14 @@ impl Committer {
 
     /// In order: what follows on something that had to wait waits, too.
     fn project(&mut self, committed: Committed) {
-        let left = if self.unprojected.is_empty() { self.projector.try_committed(committed) } else { Some(committed) };
+        let left =
+            if self.unprojected.is_empty() { self.parts.projector.try_committed(committed) } else { Some(committed) };
         self.unprojected.extend(left);
     }
 
     fn news(&self, run: RunId, decided: Vec<Decided>, plan: &Arc<Plan>, events: &[Event]) -> News {
-        let rows = self.watchers.wants_events(run).then(|| {
-            let now = self.clock.now();
+        let rows = self.parts.watchers.wants_events(run).then(|| {
+            let now = self.parts.clock.now();
             events.iter().map(|event| milepost_core::codec::encode(event, run, plan, now)).collect()
         });
         let ended = events.iter().rev().find_map(|event| event.body.run_status()).filter(|status| status.is_terminal());
@@ -287,16 +289,16 @@ impl Committer {
     fn tell(&self, news: News) {
         news.decided.into_iter().for_each(Decided::tell);
         if let Some(rows) = &news.rows {
-            self.watchers.tell_events(news.run, rows);
+            self.parts.watchers.tell_events(news.run, rows);
         }
         if let Some(status) = news.ended {
-            self.watchers.tell_end(news.run, status);
+            self.parts.watchers.tell_end(news.run, status);
         }
     }
 
     /// There is room under a key: those that wait for it try again.
     fn wake_waiting(&self, org: OrgId, key: String) {
-        let (store, inbox) = (self.store.clone(), self.inbox.clone());
+        let (store, inbox) = (self.parts.store.clone(), self.parts.inbox.clone());
         tokio::spawn(async move {
             match store.slots_to_wake_of(org, &key, 16).await {
                 Ok(waiting) => {
@@ -349,11 +351,11 @@ impl Committer {
         for timer in &run.timers {
             // If it was written, it has to ring; else that changes nothing.
             if let TimerWrite::Arm { seq, due_at } = timer {
-                self.timers.arm(run.org, run.run, *seq, *due_at);
+                self.parts.timers.arm(run.org, run.run, *seq, *due_at);
             }
         }
         // What may have happened unseen is in the log.
-        self.watchers.let_go(run.run);
+        self.parts.watchers.let_go(run.run);
         if !run.execute.is_empty() {
             let unsure = Unsure { plan: run.plan, expected_seq: run.expected_seq, tasks: run.execute };
             self.unsure.insert(run.run, unsure);
@@ -365,7 +367,7 @@ impl Committer {
 
     /// Again in a moment: the database may have recovered by then.
     pub(super) fn later(&self, request: Request) {
-        let inbox = self.inbox.clone();
+        let inbox = self.parts.inbox.clone();
         tokio::spawn(async move {
             tokio::time::sleep(std::time::Duration::from_millis(250)).await;
             inbox.report(request).await;

@@ -94,7 +94,7 @@ impl Committer {
             if self.states.peek(ready.run).is_some_and(|entry| entry.elsewhere) {
                 continue;
             }
-            let command = Command::Dispatch { step: ready.step, worker: self.node };
+            let command = Command::Dispatch { step: ready.step, worker: self.parts.node };
             // Out of date if it does not fit: the run was paused, stopped or has moved on.
             let _ = self.decide_command(ready.org, ready.run, &command, None, follow_ups);
         }
@@ -148,7 +148,7 @@ impl Committer {
         if self.runnable.len() > RUNNABLE_PLANS {
             self.runnable.clear();
         }
-        let executor = &self.executor;
+        let executor = &self.parts.executor;
         *self.runnable.entry(plan.hash).or_insert_with(|| crate::engine::check_skills(&plan, executor).is_ok())
     }
 
@@ -170,8 +170,8 @@ impl Committer {
         learned: Option<Vec<(u64, Json)>>,
         follow_ups: &mut FollowUps,
     ) -> Result<Accepted, EngineError> {
-        let (now, entropy) = (self.clock.now(), self.next_entropy());
-        let context = Context::new(now, entropy, &self.limits);
+        let (now, entropy) = (self.parts.clock.now(), self.next_entropy());
+        let context = Context::new(now, entropy, &self.parts.limits);
         let Some(entry) = self.states.get(run).filter(|entry| entry.state.org == org) else {
             self.unsure.remove(&run);
             return Err(EngineError::NoSuchRun(run));
@@ -246,7 +246,7 @@ impl Committer {
         // Owned until it is projected: whatever this batch adds, somebody has to see to it.
         if !entry.owned && !entry.elsewhere {
             // One that can carry it out takes it from a node that never lived.
-            pending.owner = Some(if can_run { self.node } else { NOBODY });
+            pending.owner = Some(if can_run { self.parts.node } else { NOBODY });
             // Without an event, a projector that is about to clear the owner would not notice: say it again next time.
             entry.owned = !decision.events.is_empty();
         }

@@ -3,10 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use milepost_core::event::{Body, ErrorInfo, StepRef};
+use milepost_core::event::StepRef;
 use milepost_core::id::{OrgId, RunId};
-use milepost_core::limits::Limits;
-use milepost_core::run::{Command, Context, RunState, TaskRef, decide};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ReadyStep {
@@ -27,17 +25,6 @@ impl Ord for ReadyStep {
 impl PartialOrd for ReadyStep {
     fn partial_cmp(&self, other: &ReadyStep) -> Option<Ordering> {
         Some(self.cmp(other))
-    }
-}
-
-/// Whether an attempt that an executor of this node has in hand is still wanted. The core is asked what it would make of
-/// its being cancelled: nothing, if another attempt has taken over; a skipped step, if the run is being stopped.
-pub(super) fn goes_on(state: &RunState, task: TaskRef, limits: &Limits) -> bool {
-    let context = Context::new(state.created_at, 0, limits);
-    let error = ErrorInfo::fatal("cancelled", "the run was stopped");
-    match decide(&mut state.clone(), Command::Fail { task, error }, &context) {
-        Ok(decision) => !matches!(decision.events.first().map(|event| &event.body), Some(Body::StepSkipped { .. })),
-        Err(_) => false,
     }
 }
 

@@ -10,7 +10,7 @@ use milepost_store::StoreError;
 
 use super::decide::FollowUps;
 use super::states::restore;
-use super::{Committer, Request, RequestKind, dispatch};
+use super::{Committer, Request, RequestKind};
 use crate::error::EngineError;
 
 impl Committer {
@@ -45,18 +45,19 @@ impl Committer {
             let error = Arc::new(EngineError::Store(StoreError::Unavailable("the run is being written".to_owned())));
             failed.extend(on_its_way.into_iter().map(|run| (run, error.clone())));
         }
-        match self.store.load_runs(&missing).await {
+        match self.parts.store.load_runs(&missing).await {
             Ok(loaded) => {
                 for loaded in loaded {
                     let run = loaded.head.run;
                     match self
+                        .parts
                         .plans
                         .by_hash(loaded.head.org, loaded.head.plan_hash)
                         .await
                         .and_then(|plan| restore(&loaded, &plan))
                     {
                         Ok(state) => {
-                            self.states.insert_loaded(state, &loaded.head, self.node);
+                            self.states.insert_loaded(state, &loaded.head, self.parts.node);
                             self.carry_out_unsure(loaded.head.org, run, loaded.head.last_seq);
                             self.compare_with_known(loaded.head.org, run, loaded.head.last_seq);
                         }
@@ -83,9 +84,9 @@ impl Committer {
             return;
         }
         let Some(entry) = self.states.peek(run) else { return };
-        for task in self.executor.tasks_of(run) {
-            if !dispatch::goes_on(&entry.state, task, &self.limits) {
-                self.executor.cancel(org, run, task);
+        for task in self.parts.executor.tasks_of(run) {
+            if !entry.state.wants(task) {
+                self.parts.executor.cancel(org, run, task);
             }
         }
         if entry.elsewhere || !entry.state.needs_node() {
@@ -104,11 +105,11 @@ impl Committer {
             return;
         }
         let Some(unsure) = self.unsure.remove(&run) else { return };
-        let ours = entry.owner == Some(self.node);
+        let ours = entry.owner == Some(self.parts.node);
         for task in unsure.tasks {
-            if ours && dispatch::goes_on(&entry.state, task.task, &self.limits) {
+            if ours && entry.state.wants(task.task) {
                 self.ready.occupy();
-                self.executor.begin(org, run, &unsure.plan, task);
+                self.parts.executor.begin(org, run, &unsure.plan, task);
             }
         }
     }
@@ -136,7 +137,7 @@ impl Committer {
     pub(super) async fn learn(&mut self, org: OrgId, run: RunId, mut seqs: Vec<u64>, follow_ups: &mut FollowUps) {
         seqs.sort_unstable();
         seqs.dedup();
-        let rows = match self.store.events_at(org, run, &seqs).await {
+        let rows = match self.parts.store.events_at(org, run, &seqs).await {
             Ok(rows) => rows,
             Err(error) => {
                 tracing::warn!(%run, %error, "events cannot be read");

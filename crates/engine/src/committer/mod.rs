@@ -173,16 +173,7 @@ impl Inbox {
 }
 
 pub(crate) struct Committer {
-    pub(crate) node: NodeId,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) plans: Arc<Plans>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) limits: Limits,
-    pub(crate) executor: Executor,
-    pub(crate) projector: ProjectorHandle,
-    pub(crate) timers: TimerHandle,
-    pub(crate) watchers: Arc<Watchers>,
-    pub(crate) inbox: Inbox,
+    parts: Parts,
     states: States,
     pending: Pending,
     in_flight: Option<InFlight>,
@@ -221,16 +212,6 @@ pub(crate) struct Parts {
 impl Committer {
     pub(crate) fn new(parts: Parts) -> Committer {
         Committer {
-            node: parts.node,
-            store: parts.store,
-            plans: parts.plans,
-            clock: parts.clock,
-            limits: parts.limits,
-            executor: parts.executor,
-            projector: parts.projector,
-            timers: parts.timers,
-            watchers: parts.watchers,
-            inbox: parts.inbox,
             states: States::new(parts.cached_bytes),
             pending: Pending::default(),
             in_flight: None,
@@ -242,6 +223,7 @@ impl Committer {
             unsure: HashMap::new(),
             known: HashMap::new(),
             entropy: crate::clock::entropy(),
+            parts,
         }
     }
 
@@ -268,7 +250,7 @@ impl Committer {
                 }
             }
             for committed in self.unprojected.drain(..) {
-                self.projector.committed(committed).await;
+                self.parts.projector.committed(committed).await;
             }
             taken.append(&mut self.again);
             if !taken.is_empty() {

@@ -25,8 +25,8 @@ impl Committer {
     ) {
         let kind = RequestKind::Start { start: Box::new(start.clone()), plan: plan.clone() };
         let asks_request = start.request_id.is_some();
-        let (now, entropy) = (self.clock.now(), self.next_entropy());
-        let context = Context::new(now, entropy, &self.limits);
+        let (now, entropy) = (self.parts.clock.now(), self.next_entropy());
+        let context = Context::new(now, entropy, &self.parts.limits);
         let starting = match Starting::check(start, plan, &context) {
             Ok(starting) => starting,
             Err(rejection) => return self.start_rejected(rejection.into(), kind, reply, with, follow_ups),
@@ -48,8 +48,8 @@ impl Committer {
         with: Option<With>,
         follow_ups: &mut FollowUps,
     ) {
-        let (now, entropy) = (self.clock.now(), self.next_entropy());
-        let context = Context::new(now, entropy, &self.limits);
+        let (now, entropy) = (self.parts.clock.now(), self.next_entropy());
+        let context = Context::new(now, entropy, &self.parts.limits);
         match starting.begin(held, &context) {
             Ok((state, decision)) => {
                 let (run, status) = (state.run, state.status);
@@ -83,8 +83,8 @@ impl Committer {
 
     pub(super) async fn start_child(&mut self, org: OrgId, child: ChildStart, with: With, follow_ups: &mut FollowUps) {
         let run = child.run;
-        let plan = self.plans.resolve(org, &child.reference).await;
-        match plan.and_then(|plan| crate::engine::check_skills(&plan, &self.executor).map(|()| plan)) {
+        let plan = self.parts.plans.resolve(org, &child.reference).await;
+        match plan.and_then(|plan| crate::engine::check_skills(&plan, &self.parts.executor).map(|()| plan)) {
             Ok(plan) => {
                 let start = StartRun {
                     org,

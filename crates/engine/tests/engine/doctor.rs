@@ -39,6 +39,16 @@ async fn a_missing_timer_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_that_nobody_fires_is_found() {
+    let home = Home::sqlite();
+    let (sleeps, _) = two_runs(&home).await;
+    let later = now().plus_ms(100_000_000 + 60_000);
+    let diagnosis = diagnose(&home.store().await, later).await.unwrap();
+    let found: Vec<_> = diagnosis.findings.iter().map(|finding| (finding.code, finding.run_id)).collect();
+    assert_eq!(found, [("overdue_timer", Some(sleeps))]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gap_is_found() {
     let home = Home::sqlite();
     let (_, ends) = two_runs(&home).await;

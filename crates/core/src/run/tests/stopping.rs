@@ -7,6 +7,15 @@ use crate::status::RunStatus::{self, Cancelled, Completed, Failed, Paused, Runni
 const CHAIN: &str = "steps: {a: {skill: x}, b: {skill: x, depends_on: [a]}}";
 
 #[test]
+fn a_cancelled_run_says_why() {
+    let mut run = Run::start("steps: {a: {skill: x}}", "{}");
+    run.dispatch_all();
+    run.send("CANCEL", None, r#"{"reason":"wrong city"}"#).unwrap();
+    run.fail("a", "cancelled", false);
+    run.ends_with(&["6 RunCancelled wrong city"]);
+}
+
+#[test]
 fn pause_holds_back_ready_steps_until_resume() {
     let mut run = Run::start(CHAIN, "{}");
     run.signal("PAUSE").is(Paused);
