@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use self::bytes::{Reader, cut, put_number, put_steps};
+use self::bytes::{Reader, checksum, cut, put_number, put_steps};
 
-use super::state::{
-    Buffered, Failure, Items, Phase, RunState, Running, RunningKind, Scratch, StepState, Timer, TimerPurpose,
-};
+use super::items::{ItemSteps, Items};
+use super::state::{Buffered, Failure, Phase, RunState, Running, RunningKind, Scratch, StepState, Timer, TimerPurpose};
 use crate::event::{ErrorInfo, ParentStep, StepRef};
 use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId, SignalId};
@@ -23,6 +22,9 @@ use crate::time::Timestamp;
 
 /// The format in which this release writes checkpoints.
 pub const CHECKPOINT_FORMAT: i16 = 1;
+
+/// Fewer items are read at once.
+const WORTH_PACKING: usize = 256;
 
 /// A checkpoint that this release cannot read. The log can still be read from its beginning.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +60,18 @@ struct Head {
     steps_since_continue: u32,
     bytes_since_continue: u64,
     foreach: Vec<StepIndex>,
+    /// Those of `foreach` that have many items and none open: they are read when somebody looks at them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    over: BTreeMap<StepIndex, Over>,
+}
+
+/// The items of a `foreach` step, all of which have ended.
+#[derive(Serialize, Deserialize)]
+struct Over {
+    bytes: usize,
+    items: usize,
+    failed: u32,
+    checksum: u64,
 }
 
 type StepKey = (StepIndex, Option<u32>);
@@ -98,10 +112,20 @@ impl RunState {
         };
         let mut states = Vec::with_capacity(self.steps.len() * 3 + 16);
         put_steps(&mut states, &self.steps, |index| held(StepRef::whole(index)));
+        let mut over = BTreeMap::new();
         for (step, items) in &self.items {
-            put_steps(&mut states, &items.steps, |item| held(StepRef::item(*step, item)));
+            let begin = states.len();
+            match items.steps.as_packed() {
+                Some(packed) => states.extend_from_slice(packed),
+                None => put_steps(&mut states, &items.steps, |item| held(StepRef::item(*step, item))),
+            }
+            if items.unfinished == 0 && items.steps.count() >= WORTH_PACKING {
+                let bytes = &states[begin..];
+                let (items, failed) = (items.steps.count(), items.failed);
+                over.insert(*step, Over { bytes: bytes.len(), items, failed, checksum: checksum(bytes) });
+            }
         }
-        let head = self.head(workers.clone());
+        let head = self.head(workers.clone(), over);
         let head = serde_json::to_vec(&head).expect("a head has string keys and no failing serializer");
         let mut bytes = Vec::with_capacity(head.len() + states.len() + 4);
         put_number(&mut bytes, head.len() as u64);
@@ -110,7 +134,7 @@ impl RunState {
         bytes
     }
 
-    fn head(&self, workers: Vec<NodeId>) -> Head {
+    fn head(&self, workers: Vec<NodeId>, over: BTreeMap<StepIndex, Over>) -> Head {
         let other = |(_, running): &(&StepRef, &Running)| running.plain_task().is_none();
         let running = |(step, running): (&StepRef, &Running)| (key(*step), running.kind.to_head(), running.timer);
         let buffered =
@@ -139,6 +163,7 @@ impl RunState {
             steps_since_continue: self.steps_since_continue,
             bytes_since_continue: self.bytes_since_continue,
             foreach: self.items.keys().copied().collect(),
+            over,
         }
     }
 
@@ -176,8 +201,12 @@ impl RunState {
         count_open(&mut steps, &plan);
         let mut items = BTreeMap::new();
         for step in &head.foreach {
+            if let Some(over) = head.over.get(step) {
+                items.insert(*step, over.read(&mut reader)?);
+                continue;
+            }
             let steps = reader.steps(|item, worker| head.task(StepRef::item(*step, item), worker, &mut tasks))?;
-            items.insert(*step, Items { steps, ..Items::default() });
+            items.insert(*step, Items { steps: steps.into(), ..Items::default() });
         }
         if !reader.bytes.is_empty() {
             return Err(UnreadableCheckpoint("it goes on after its end".to_owned()));
@@ -232,6 +261,22 @@ impl Running {
     }
 }
 
+impl Over {
+    fn read(&self, reader: &mut Reader<'_>) -> Result<Items, UnreadableCheckpoint> {
+        let bytes = reader.take(self.bytes)?;
+        if checksum(bytes) != self.checksum {
+            return Err(UnreadableCheckpoint("the items of a step are damaged".to_owned()));
+        }
+        Ok(Items { steps: ItemSteps::packed(bytes, self.items), failed: self.failed, ..Items::default() })
+    }
+}
+
+/// The steps that `put_steps` packed, none of them under way.
+pub(super) fn unpack(bytes: &[u8]) -> Vec<StepState> {
+    let mut reader = Reader { bytes };
+    reader.steps(|_, _| Ok(())).expect("these bytes were checked to be as they were written")
+}
+
 impl Head {
     fn task(
         &self,
@@ -273,7 +318,7 @@ impl Head {
             .collect();
         let mut ready: BTreeSet<StepRef> = BTreeSet::new();
         collect_ready(&mut ready, &steps, StepRef::whole);
-        for (step, list) in &mut items {
+        for (step, list) in items.iter_mut().filter(|(step, _)| !self.over.contains_key(step)) {
             collect_ready(&mut ready, &list.steps, |item| StepRef::item(*step, item));
             count_items(list, *step, &running);
         }

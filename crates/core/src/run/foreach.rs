@@ -34,7 +34,7 @@ impl Decider<'_> {
         if !over {
             return;
         }
-        let (failed, total) = (items.failed, items.steps.len());
+        let (failed, total) = (items.failed, items.steps.count());
         let attempts = self.state.steps[step.step as usize];
         if failed > 0 {
             let error = self.items_error(step, failed, total);

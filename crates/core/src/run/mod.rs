@@ -17,6 +17,7 @@ mod child;
 mod evaluate;
 mod finish;
 mod foreach;
+mod items;
 mod operator;
 mod ready;
 mod recover;

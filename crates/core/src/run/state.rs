@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use super::TaskRef;
+use super::items::Items;
 use crate::event::{ErrorInfo, ParentStep, Queued, StepRef};
 use crate::id::{NodeId, OrgId, RunId, SignalId};
 use crate::json::Json;
@@ -175,15 +176,6 @@ impl StepState {
     pub(super) fn new(open: u32) -> StepState {
         StepState { phase: Phase::Pending, open, logical_attempt: 0, engine_attempt: 0, spent: 0, output_seq: 0 }
     }
-}
-
-/// The sub-steps of a `foreach` step.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Items {
-    pub(super) steps: Vec<StepState>,
-    pub(super) unfinished: u32,
-    pub(super) running: u32,
-    pub(super) failed: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -396,8 +388,9 @@ impl RunState {
     /// Roughly how many bytes this state takes in memory.
     #[must_use]
     pub fn weight(&self) -> usize {
-        let items: usize = self.items.values().map(|items| items.steps.len()).sum();
-        (self.steps.len() + items) * size_of::<StepState>()
+        let items: usize = self.items.values().map(|items| items.steps.weight()).sum();
+        items
+            + self.steps.len() * size_of::<StepState>()
             + (self.ready.len() + self.running.len() + self.timers.len()) * 64
             + self.scratch.fact_bytes
             + self.scratch.facts.len() * 96

@@ -202,7 +202,7 @@ fn check_wake_up(run: &Run) {
 fn check_counts(state: &RunState) {
     let failed = |phase: Phase| u32::from(phase == Phase::Failed);
     let of_steps: u32 = state.steps.iter().map(|step| failed(step.phase)).sum();
-    let of_items: u32 = state.items.values().flat_map(|items| &items.steps).map(|item| failed(item.phase)).sum();
+    let of_items: u32 = state.items.values().flat_map(|items| items.steps.iter()).map(|item| failed(item.phase)).sum();
     assert_eq!(state.failures, of_steps + of_items, "failures");
     assert!(state.acknowledged <= state.failures, "acknowledged");
     for (step, items) in &state.items {

@@ -179,6 +179,32 @@ fn a_checkpoint_of_another_plan_format_or_cut_short_is_refused() {
     run.fail("f[0]", "broke", false).complete("f[1]", "1").signal("go").is(Failed);
 }
 
+/// Items of a step that is over are not looked at when a run is loaded, and are all there when somebody needs them.
+#[test]
+fn items_that_have_ended_stay_packed_until_they_are_needed() {
+    let yaml = "steps: {f: {skill: x, foreach: '${{ range(300) }}', retry: {max_attempts: 1}},
+        w: {skill: wait, input: {signal: go}, depends_on: [f]},
+        last: {skill: x, input: '${{ steps.f.output[299] }}', depends_on: [w]}}";
+    let mut run = Run::start(yaml, "{}");
+    run.dispatch_all();
+    for item in 0..300 {
+        run.complete(&format!("f[{item}]"), &item.to_string());
+    }
+    let bytes = run.state.to_checkpoint();
+    let load = |bytes: &[u8]| RunState::from_checkpoint(run.state.run, run.plan.clone(), CHECKPOINT_FORMAT, bytes);
+    let state = load(&bytes).unwrap();
+    let light = state.weight();
+    assert!(state.items[&0].steps.as_packed().is_some());
+    assert_eq!(state.to_checkpoint(), bytes);
+    assert_eq!(state.weight(), light, "writing a checkpoint unpacks nothing");
+    assert_eq!(state.items, run.state.items);
+    assert!(state.weight() > light, "comparing did");
+    let mut damaged = bytes.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    assert!(load(&damaged).unwrap_err().to_string().contains("damaged"));
+    run.crash().signal("go").run_steps(&["last"]).is(Completed);
+}
+
 #[test]
 fn events_that_cannot_follow_are_refused() {
     let mut run = Run::start(ONE, "{}");
