@@ -1,9 +1,9 @@
 //! `a * b` becomes a call, so that repeating a list or a text is paid for: minijinja would do it for nothing, even while
 //! it compiles.
 
-use minijinja::Error;
 use minijinja::machinery::ast::{BinOpKind, CallArg, Expr};
 use minijinja::machinery::{Span, parse_expr};
+use minijinja::{Error, ErrorKind};
 
 /// The function that stands in for `*`. No expression can name it.
 pub(super) const FUNCTION: &str = "_multiply";
@@ -18,8 +18,10 @@ pub(super) fn as_calls(source: &str) -> Result<String, Error> {
     let mut edits: Vec<(usize, usize, String)> = Vec::with_capacity(products.len() * 3);
     for Product { whole, left, right } in products {
         let between = left.end_offset as usize..right.start_offset as usize;
-        let Some(sign) = source.get(between.clone()).and_then(|text| text.find('*')) else { continue };
-        let sign = between.start + sign;
+        let sign = source.get(between.clone()).and_then(|text| text.find('*'));
+        // Better refused than done for nothing.
+        let unplaced = || Error::new(ErrorKind::SyntaxError, "a `*` of it cannot be placed; put it in brackets");
+        let sign = between.start + sign.ok_or_else(unplaced)?;
         edits.push((whole.start_offset as usize, 0, format!("{FUNCTION}(")));
         edits.push((sign, 1, ",".to_owned()));
         edits.push((whole.end_offset as usize, 0, ")".to_owned()));
