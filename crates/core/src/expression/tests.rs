@@ -126,6 +126,36 @@ fn repeating_is_paid_for() {
     ] {
         assert!(fails(source).contains("more work"), "{source}");
     }
+    // Wherever a product can stand, it pays.
+    for around in [
+        "not (@)",
+        "(@) + [1]",
+        "1 < 2 in @",
+        "1 < 2 < (@) | length",
+        "@ if true else 1",
+        "2 if @ else 1",
+        "1 if false else @",
+        "(@) | first",
+        "payload.none | default(@)",
+        "(@) is defined",
+        "1 is eq(@)",
+        "(@).a is undefined",
+        "(@)[0]",
+        "[1, 2][@]",
+        "(@)[0:1]",
+        "[1][(@)[0]:]",
+        "[1][:(@)[0]]",
+        "[1][::(@)[0]]",
+        "range(@)",
+        "dict(a=@)",
+        "[@]",
+        "(1, @)",
+        "{'a': @}",
+        "{(@)[0]: 1}",
+    ] {
+        let source = around.replace('@', "[1] * 100000000");
+        assert!(fails(&source).contains("more work"), "{source}");
+    }
 }
 
 #[test]

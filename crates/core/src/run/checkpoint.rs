@@ -271,6 +271,13 @@ impl Over {
     }
 }
 
+#[cfg(test)]
+pub(super) fn pack(steps: &[StepState]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_steps(&mut bytes, steps, |_| None);
+    bytes
+}
+
 /// The steps that `put_steps` packed, none of them under way.
 pub(super) fn unpack(bytes: &[u8]) -> Vec<StepState> {
     let mut reader = Reader { bytes };

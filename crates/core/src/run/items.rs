@@ -35,6 +35,12 @@ impl ItemSteps {
         ItemSteps { packed: Some(Packed { bytes: bytes.into(), count }), open: OnceLock::new() }
     }
 
+    /// As it would come out of a checkpoint.
+    #[cfg(test)]
+    pub(super) fn pack(&mut self) {
+        *self = ItemSteps::packed(&super::checkpoint::pack(self), self.len());
+    }
+
     pub(super) fn as_packed(&self) -> Option<&[u8]> {
         self.packed.as_ref().map(|packed| &*packed.bytes)
     }

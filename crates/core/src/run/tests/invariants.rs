@@ -9,7 +9,6 @@ use crate::hash::Digest;
 use crate::plan::Plan;
 use crate::record::EventRow;
 use crate::run::state::{Phase, RunState};
-use crate::run::{CHECKPOINT_FORMAT, RunState as State};
 use crate::status::RunStatus;
 
 /// One line per event: number, type, step with its attempts, and what is particular to it.
@@ -162,9 +161,7 @@ impl Watcher {
         assert_eq!(self.run, state.status.as_str());
         same(state, &run.replayed(), "replaying the log");
         same(state, &run.restored(), "the newest checkpoint and what came later");
-        let bytes = state.to_checkpoint();
-        let read = State::from_checkpoint(state.run, run.plan.clone(), CHECKPOINT_FORMAT, &bytes).unwrap();
-        same(state, &read, "a checkpoint");
+        same(state, &run.read(&state.to_checkpoint()), "a checkpoint");
         let armed: BTreeMap<_, _> = state.armed_timers().collect();
         assert_eq!(run.timers, armed, "timers armed by effects and timers of the state");
         self.check_steps(state, run);
