@@ -1,0 +1,1 @@
+//! Milepost over HTTP.
