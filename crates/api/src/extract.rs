@@ -95,9 +95,10 @@ fn unsupported(wanted: &str) -> Problem {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => {
-            Problem::unprocessable("bad_body", format!("the body does not fit: {error}; see /docs for what is expected"))
-        }
+        serde_json::error::Category::Data => Problem::unprocessable(
+            "bad_body",
+            format!("the body does not fit: {error}; see /docs for what is expected"),
+        ),
         _ => Problem::bad_request("not_json", format!("the body is not JSON: {error}; check its syntax")),
     })
 }

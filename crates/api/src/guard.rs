@@ -36,8 +36,9 @@ impl std::str::FromStr for TokenHash {
 
     fn from_str(text: &str) -> Result<TokenHash, String> {
         let hex = text.strip_prefix("sha256:").unwrap_or(text);
-        let digest: milepost_core::hash::Digest =
-            hex.parse().map_err(|_| "a token hash is `sha256:` and 64 hexadecimal digits; `milepost token` makes one")?;
+        let digest: milepost_core::hash::Digest = hex
+            .parse()
+            .map_err(|_| "a token hash is `sha256:` and 64 hexadecimal digits; `milepost token` makes one")?;
         Ok(TokenHash(digest.0))
     }
 }
@@ -76,7 +77,8 @@ fn check_origin(state: &AppState, headers: &HeaderMap) -> Result<(), Problem> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text(header::HOST).unwrap_or_default();
     if state.settings.loopback_only && !is_loopback(host) {
-        let detail = format!("this server answers to localhost only, and was called `{host}`; use http://127.0.0.1:PORT");
+        let detail =
+            format!("this server answers to localhost only, and was called `{host}`; use http://127.0.0.1:PORT");
         return forbidden("foreign_host", detail);
     }
     match text(header::ORIGIN) {

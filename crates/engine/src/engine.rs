@@ -244,6 +244,18 @@ impl Engine {
         self.plans.resolve(self.org, reference).await
     }
 
+    /// A deployed workflow with its canonical document.
+    ///
+    /// # Errors
+    /// There is no such workflow.
+    pub async fn document(&self, reference: &str) -> Result<(Arc<Plan>, Json), EngineError> {
+        let plan = self.resolve(reference).await?;
+        let blob = self.store.blob(self.org, plan.hash).await?;
+        let text = blob.and_then(|blob| String::from_utf8(blob.content).ok());
+        let document = text.ok_or_else(|| EngineError::NoSuchWorkflow(reference.to_owned()))?;
+        Ok((plan, Json::trusted(document)))
+    }
+
     /// Stores a document that was read before, without a name, so that it can be run.
     ///
     /// # Errors

@@ -20,7 +20,9 @@ pub(super) async fn home(State(state): State<AppState>) -> Result<Html<String>> 
     if runs.is_empty() {
         rows.push_str("<tr><td colspan=5>No runs yet. Start one: <code>milepost run FILE</code></td></tr>");
     }
-    Ok(Html(include_str!("home.html").replace("<!--runs-->", &rows).replace("<!--version-->", env!("CARGO_PKG_VERSION"))))
+    Ok(Html(
+        include_str!("home.html").replace("<!--runs-->", &rows).replace("<!--version-->", env!("CARGO_PKG_VERSION")),
+    ))
 }
 
 fn row(rows: &mut String, run: &RunSummary) {

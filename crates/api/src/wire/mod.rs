@@ -6,9 +6,8 @@ mod run;
 mod step;
 
 pub(crate) use event::{Event, Transition};
-pub(crate) use page::{Page, PageOf};
+pub(crate) use page::Page;
 pub(crate) use run::{Run, RunSummary, Started};
-pub(crate) use step::{ErrorInfo, Step};
 
 /// The schema of any JSON value.
 pub(crate) type Any = serde_json::Value;

@@ -11,9 +11,6 @@ pub(crate) struct Page<T> {
     pub(crate) next_cursor: Option<String>,
 }
 
-/// A page of what may be cut down by a field mask.
-pub(crate) type PageOf<T> = Page<T>;
-
 impl<T> Page<T> {
     /// Makes a page of one more than was asked for: the one too many says that there is another page.
     pub(crate) fn cut(mut items: Vec<T>, limit: u32, cursor: impl Fn(&T) -> String) -> Page<T> {

@@ -6,8 +6,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::step::{ErrorInfo, Step};
 use super::Any;
+use super::step::{ErrorInfo, Step};
 
 /// A run in a list.
 #[derive(Clone, Debug, Serialize, ToSchema)]

@@ -192,7 +192,8 @@ async fn carry_out(
         let whole = page.len() == PAGE as usize;
         filter.before = page.last().map(|row| row.run);
         answer.more = page.len() as u64 > left || (whole && page.len() as u64 == left);
-        let runs: Vec<RunId> = page.iter().map(|row| row.run).take(usize::try_from(left).unwrap_or(usize::MAX)).collect();
+        let runs: Vec<RunId> =
+            page.iter().map(|row| row.run).take(usize::try_from(left).unwrap_or(usize::MAX)).collect();
         answer.matched += runs.len() as u64;
         let sent = futures::stream::iter(runs).map(|run| async move { (run, tell(state, body, run, key).await) });
         let outcomes: Vec<(RunId, Result<()>)> = sent.buffer_unordered(AT_ONCE).collect().await;

@@ -2,8 +2,8 @@
 
 use axum::Json;
 use axum::extract::State;
-use milepost_engine::view::EventView;
 use milepost_engine::EngineError;
+use milepost_engine::view::EventView;
 use serde::Deserialize;
 use utoipa::IntoParams;
 

@@ -74,7 +74,7 @@ pub(super) async fn list(State(state): State<AppState>, Query(query): Query<List
 }
 
 /// How many are wanted.
-pub(super) fn limit(asked: Option<u32>, default: u32, max: u32) -> Result<u32> {
+pub(in crate::routes) fn limit(asked: Option<u32>, default: u32, max: u32) -> Result<u32> {
     match asked.unwrap_or(default) {
         limit if (1..=max).contains(&limit) => Ok(limit),
         _ => Err(Problem::bad_request("bad_limit", format!("limit is 1 to {max}; follow next_cursor for more"))),

@@ -9,7 +9,7 @@ mod start;
 mod transitions;
 mod verbs;
 
-pub(super) use list::limit;
+pub(in crate::routes) use list::limit;
 pub(super) use start::DocumentBody;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;

@@ -43,7 +43,7 @@ pub(super) struct Workflow {
 pub(super) async fn show(
     State(state): State<AppState>,
     Name(reference): Name,
-    Query(_): Query<WorkflowQuery>,
+    Query(_query): Query<WorkflowQuery>,
 ) -> Result<Json<Workflow>> {
     let (plan, document) = state.engine.document(&reference).await?;
     Ok(Json(Workflow {
