@@ -326,7 +326,24 @@ impl Engine {
     /// # Errors
     /// The signal does not fit the run.
     pub async fn signal(&self, run: RunId, signal: Signal) -> Result<Accepted, EngineError> {
-        self.inbox.ask(RequestKind::Command { org: self.org, run, command: Command::Signal(signal) }).await
+        self.signal_if(run, signal, None).await
+    }
+
+    /// The same, if the run's last event is still the one given: for those who decide by what they have seen of it.
+    ///
+    /// # Errors
+    /// The run went on, or the signal does not fit it.
+    pub async fn signal_if(
+        &self,
+        run: RunId,
+        signal: Signal,
+        expected_seq: Option<u64>,
+    ) -> Result<Accepted, EngineError> {
+        let command = match expected_seq {
+            None => Command::Signal(signal),
+            Some(expected_seq) => Command::SignalAt { signal, expected_seq },
+        };
+        self.inbox.ask(RequestKind::Command { org: self.org, run, command }).await
     }
 
     /// A signal with a new id, without payload.

@@ -15,6 +15,11 @@ pub enum EngineError {
     Invalid(Vec<Problem>),
     #[error("there is no run {0}")]
     NoSuchRun(RunId),
+    /// The caller named the event at which the run had to stand.
+    #[error(
+        "run {run} is at event {last_seq}, not at {expected}: it went on since you saw it; read it again and decide anew"
+    )]
+    Moved { run: RunId, expected: u64, last_seq: u64 },
     #[error("there is no workflow `{0}`; deploy it first, or put it into the same file")]
     NoSuchWorkflow(String),
     /// Nobody here can carry out these skills.
@@ -51,6 +56,7 @@ impl EngineError {
             EngineError::Rejected(rejection) => rejection.code,
             EngineError::Invalid(_) => "invalid_document",
             EngineError::NoSuchRun(_) => "unknown_run",
+            EngineError::Moved { .. } => Rejection::MOVED,
             EngineError::NoSuchWorkflow(_) => "unknown_workflow",
             EngineError::UnknownSkills(_) => "unknown_skill",
             EngineError::Store(StoreError::Unavailable(_)) => "store_unavailable",
