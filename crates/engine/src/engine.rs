@@ -1,6 +1,6 @@
 //! The engine: a committer with the services around it, opened on a store.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use milepost_core::document::{self, Loaded};
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
@@ -99,6 +99,12 @@ pub struct Engine {
     executor: Executor,
     projector: ProjectorHandle,
     watchers: Arc<Watchers>,
+    running: Mutex<Running>,
+}
+
+/// The tasks of an engine, until it is shut down.
+#[derive(Debug, Default)]
+struct Running {
     stop: Option<oneshot::Sender<()>>,
     committer: Option<JoinHandle<()>>,
     services: Vec<JoinHandle<()>>,
@@ -169,15 +175,18 @@ impl Engine {
             executor,
             projector,
             watchers,
-            stop: Some(stop),
-            committer: Some(committer),
-            services,
+            running: Mutex::new(Running { stop: Some(stop), committer: Some(committer), services }),
         })
     }
 
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.node
+    }
+
+    #[must_use]
+    pub fn org(&self) -> OrgId {
+        self.org
     }
 
     #[must_use]
@@ -227,12 +236,29 @@ impl Engine {
         Ok(())
     }
 
+    /// A deployed workflow, by name or by `sha256:…`.
+    ///
+    /// # Errors
+    /// There is no such workflow.
+    pub async fn resolve(&self, reference: &str) -> Result<Arc<Plan>, EngineError> {
+        self.plans.resolve(self.org, reference).await
+    }
+
+    /// Stores a document that was read before, without a name, so that it can be run.
+    ///
+    /// # Errors
+    /// Nobody here knows some of its skills, or the store cannot be written.
+    pub async fn add(&self, loaded: Loaded) -> Result<Arc<Plan>, EngineError> {
+        check_skills(&loaded.plan, &self.executor)?;
+        self.plans.add(self.org, loaded).await
+    }
+
     /// Starts a run of a deployed workflow. Returns when the run is on disk.
     ///
     /// # Errors
     /// There is no such workflow, or the run does not fit it.
     pub async fn start(&self, workflow: &str, new: NewRun) -> Result<Accepted, EngineError> {
-        let plan = self.plans.resolve(self.org, workflow).await?;
+        let plan = self.resolve(workflow).await?;
         self.start_plan(&plan, new).await
     }
 
@@ -242,8 +268,7 @@ impl Engine {
     /// The document has problems, or the run does not fit it.
     pub async fn start_document(&self, source: &str, new: NewRun) -> Result<Accepted, EngineError> {
         let loaded = document::load(source, &self.limits).map_err(EngineError::Invalid)?;
-        check_skills(&loaded.plan, &self.executor)?;
-        let plan = self.plans.add(self.org, loaded).await?;
+        let plan = self.add(loaded).await?;
         self.start_plan(&plan, new).await
     }
 
@@ -393,16 +418,15 @@ impl Engine {
     }
 
     /// Ends in good order: takes no more, writes and projects what was taken. Steps under way are left to the next node.
-    pub async fn shutdown(mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(committer) = self.committer.take() {
-            let _ = committer.await;
-        }
+    /// A second call finds nothing left to end.
+    pub async fn shutdown(&self) {
+        let running = std::mem::take(&mut *self.running.lock().expect("no holder of this lock panics"));
+        let (Some(stop), Some(committer)) = (running.stop, running.committer) else { return };
+        let _ = stop.send(());
+        let _ = committer.await;
         self.executor.abort_all();
         self.projector.flush().await;
-        for service in self.services.drain(..) {
+        for service in running.services {
             service.abort();
             // It may be in the middle of something: once this returns, nothing of this engine touches the store.
             let _ = service.await;
@@ -415,12 +439,8 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if let Some(committer) = &self.committer {
-            committer.abort();
-        }
-        for service in &self.services {
-            service.abort();
-        }
+        let running = std::mem::take(&mut *self.running.lock().expect("no holder of this lock panics"));
+        running.committer.iter().chain(&running.services).for_each(JoinHandle::abort);
         self.executor.abort_all();
     }
 }
