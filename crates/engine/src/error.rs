@@ -15,6 +15,9 @@ pub enum EngineError {
     Invalid(Vec<Problem>),
     #[error("there is no run {0}")]
     NoSuchRun(RunId),
+    /// The run's log does not have that event.
+    #[error("run {run} has the events 1 to {last_seq}, and no event {seq}")]
+    NoSuchEvent { run: RunId, seq: u64, last_seq: u64 },
     /// The caller named the event at which the run had to stand.
     #[error(
         "run {run} is at event {last_seq}, not at {expected}: it went on since you saw it; read it again and decide anew"
@@ -56,6 +59,7 @@ impl EngineError {
             EngineError::Rejected(rejection) => rejection.code,
             EngineError::Invalid(_) => "invalid_document",
             EngineError::NoSuchRun(_) => "unknown_run",
+            EngineError::NoSuchEvent { .. } => "unknown_event",
             EngineError::Moved { .. } => Rejection::MOVED,
             EngineError::NoSuchWorkflow(_) => "unknown_workflow",
             EngineError::UnknownSkills(_) => "unknown_skill",
