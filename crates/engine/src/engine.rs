@@ -26,7 +26,7 @@ use crate::projector::{self, Projector, ProjectorHandle};
 use crate::reaper::Reaper;
 use crate::skills::{BuiltInOptions, LogSink, SkillContext, SkillError, Skills};
 use crate::timers::{TimerHandle, Timers};
-use crate::view::{RunSummary, RunView, run_view};
+use crate::view::RunSummary;
 use crate::watch::Watchers;
 
 /// How an engine is set up.
@@ -90,9 +90,9 @@ impl Default for NewRun {
 #[derive(Debug)]
 pub struct Engine {
     node: NodeId,
-    org: OrgId,
-    store: Arc<dyn Store>,
-    plans: Arc<Plans>,
+    pub(crate) org: OrgId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) plans: Arc<Plans>,
     clock: Arc<dyn Clock>,
     limits: Limits,
     inbox: Inbox,
@@ -363,7 +363,24 @@ impl Engine {
     /// # Errors
     /// The signal does not fit the run.
     pub async fn signal(&self, run: RunId, signal: Signal) -> Result<Accepted, EngineError> {
-        self.inbox.ask(RequestKind::Command { org: self.org, run, command: Command::Signal(signal) }).await
+        self.signal_if(run, signal, None).await
+    }
+
+    /// The same, if the run's last event is still the one given: for those who decide by what they have seen of it.
+    ///
+    /// # Errors
+    /// The run went on, or the signal does not fit it.
+    pub async fn signal_if(
+        &self,
+        run: RunId,
+        signal: Signal,
+        expected_seq: Option<u64>,
+    ) -> Result<Accepted, EngineError> {
+        let command = match expected_seq {
+            None => Command::Signal(signal),
+            Some(expected_seq) => Command::SignalAt { signal, expected_seq },
+        };
+        self.inbox.ask(RequestKind::Command { org: self.org, run, command }).await
     }
 
     /// A signal with a new id, without payload.
@@ -378,14 +395,8 @@ impl Engine {
         self.watchers.events(run)
     }
 
-    async fn head(&self, run: RunId) -> Result<HeadRow, EngineError> {
+    pub(crate) async fn head(&self, run: RunId) -> Result<HeadRow, EngineError> {
         self.store.head(self.org, run).await?.ok_or(EngineError::NoSuchRun(run))
-    }
-
-    /// # Errors
-    /// There is no such run, or it cannot be read.
-    pub async fn run(&self, run: RunId) -> Result<RunView, EngineError> {
-        read_run(&self.store, self.org, run).await
     }
 
     /// Waits until all that was committed so far is projected.
@@ -453,21 +464,6 @@ impl Config {
         self.skills.add(name, function);
         self
     }
-}
-
-/// A run as it is now. Needs no engine.
-///
-/// # Errors
-/// There is no such run, or it cannot be read.
-pub async fn read_run(store: &Arc<dyn Store>, org: OrgId, run: RunId) -> Result<RunView, EngineError> {
-    let head = store.head(org, run).await?.ok_or(EngineError::NoSuchRun(run))?;
-    let plan = Plans::new(store.clone()).by_hash(org, head.plan_hash).await?;
-    let projection = projector::current(&**store, &plan, &head).await?;
-    let view = match &projection {
-        Some(projection) => run_view(&**store, &plan, &head, projection).await?,
-        None => None,
-    };
-    view.ok_or_else(|| EngineError::Corrupt { run, reason: "its log has a gap".to_owned() })
 }
 
 /// A run's state as a node that takes it over loads it: its last checkpoint and the log after that.

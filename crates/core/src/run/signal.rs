@@ -71,6 +71,17 @@ impl Decider<'_> {
         Ok(())
     }
 
+    /// A signal of somebody who has seen the run up to `expected_seq`. One that was taken before stays taken, however far
+    /// the run has come since.
+    pub(super) fn signal_at(&mut self, signal: Signal, expected_seq: u64) -> Result<(), Rejection> {
+        let last_seq = self.state.last_seq;
+        if last_seq != expected_seq && !self.state.seen_signals.contains(&signal.id) {
+            let message = format!("the run is at event {last_seq}, not at {expected_seq}: it went on; read it again");
+            return Err(Rejection::new(RejectionKind::Conflict, Rejection::MOVED, message));
+        }
+        self.signal(signal)
+    }
+
     /// What is wrong with a signal whatever the run does: nothing is recorded.
     fn check_signal(&self, signal: &Signal, verb: Option<Verb>) -> Result<Option<StepRef>, Rejection> {
         let limits = self.context.limits;
