@@ -25,6 +25,7 @@ use crate::plans::Plans;
 use crate::projector::{self, Projector, ProjectorHandle};
 use crate::reaper::Reaper;
 use crate::skills::{BuiltInOptions, LogSink, SkillContext, SkillError, Skills};
+use crate::streams::{self, EventStream, Hub};
 use crate::timers::{TimerHandle, Timers};
 use crate::view::{RunSummary, RunView, run_view};
 use crate::watch::Watchers;
@@ -99,6 +100,7 @@ pub struct Engine {
     executor: Executor,
     projector: ProjectorHandle,
     watchers: Arc<Watchers>,
+    streams: Arc<Hub>,
     stop: Option<oneshot::Sender<()>>,
     committer: Option<JoinHandle<()>>,
     services: Vec<JoinHandle<()>>,
@@ -123,7 +125,8 @@ impl Engine {
         let (inbox, requests) = Inbox::new();
         let (projector, projector_inbox) = ProjectorHandle::new();
         let timers = TimerHandle::new();
-        let watchers = Arc::new(Watchers::default());
+        let (streams, herald, poll) = streams::open(store.clone());
+        let watchers = Arc::new(Watchers::new(streams.clone()));
         let executor = Executor::new(config.skills, config.limits.clone(), inbox.clone(), config.log);
         let committer = Committer::new(Parts {
             node,
@@ -150,7 +153,8 @@ impl Engine {
         let committer = tokio::spawn(committer.run(requests, stopped));
         let timers = Timers { store: store.clone(), clock: config.clock.clone(), inbox: inbox.clone(), handle: timers };
         let projector_task = Projector::new(store.clone(), config.clock.clone(), projector_inbox);
-        let mut services = vec![tokio::spawn(projector_task.run())];
+        let mut services =
+            vec![tokio::spawn(projector_task.run()), tokio::spawn(herald.run()), tokio::spawn(poll.run())];
         if config.takes_steps {
             reaper.run_once(config.clock.now()).await?;
             let lookout = Lookout { store: store.clone(), executor: executor.clone(), inbox: inbox.clone() };
@@ -169,6 +173,7 @@ impl Engine {
             executor,
             projector,
             watchers,
+            streams,
             stop: Some(stop),
             committer: Some(committer),
             services,
@@ -341,6 +346,20 @@ impl Engine {
         self.watchers.events(run)
     }
 
+    /// The events of a run after `after_seq`, encoded, whoever writes them: first what is there, then what comes.
+    ///
+    /// # Errors
+    /// There is no such run, or its log does not go up to `after_seq`.
+    pub async fn stream(&self, run: RunId, after_seq: u64) -> Result<EventStream, EngineError> {
+        self.streams.open(self.org, run, after_seq).await
+    }
+
+    /// How many runs somebody watches by a stream.
+    #[must_use]
+    pub fn watched_runs(&self) -> usize {
+        self.streams.len()
+    }
+
     async fn head(&self, run: RunId) -> Result<HeadRow, EngineError> {
         self.store.head(self.org, run).await?.ok_or(EngineError::NoSuchRun(run))
     }
@@ -384,6 +403,7 @@ impl Engine {
             let _ = committer.await;
         }
         self.executor.abort_all();
+        self.streams.close().await;
         self.projector.flush().await;
         for service in self.services.drain(..) {
             service.abort();
@@ -401,6 +421,7 @@ impl Drop for Engine {
         if let Some(committer) = &self.committer {
             committer.abort();
         }
+        self.streams.close_now();
         for service in &self.services {
             service.abort();
         }

@@ -17,5 +17,6 @@ mod pressure;
 mod projections;
 mod scenarios;
 mod signals;
+mod streams;
 mod timers;
 mod two_nodes;
