@@ -18,5 +18,6 @@ mod projections;
 mod reading;
 mod scenarios;
 mod signals;
+mod streams;
 mod timers;
 mod two_nodes;
