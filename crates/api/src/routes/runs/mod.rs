@@ -1,5 +1,6 @@
 //! Runs.
 
+mod at;
 mod bulk;
 mod events;
 mod list;
@@ -21,6 +22,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(list::list, start::start))
         .routes(routes!(bulk::bulk))
         .routes(routes!(show::show))
+        .routes(routes!(at::at))
         .routes(routes!(events::events))
         .routes(routes!(transitions::transitions))
         .routes(routes!(signal::signal))
