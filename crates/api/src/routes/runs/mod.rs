@@ -7,6 +7,7 @@ mod list;
 mod show;
 mod signal;
 mod start;
+mod step;
 mod transitions;
 mod verbs;
 
@@ -23,6 +24,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(bulk::bulk))
         .routes(routes!(show::show))
         .routes(routes!(at::at))
+        .routes(routes!(step::step))
         .routes(routes!(events::events))
         .routes(routes!(transitions::transitions))
         .routes(routes!(signal::signal))
