@@ -25,6 +25,7 @@ use crate::plans::Plans;
 use crate::projector::{self, Projector, ProjectorHandle};
 use crate::reaper::Reaper;
 use crate::skills::{BuiltInOptions, LogSink, SkillContext, SkillError, Skills};
+use crate::streams::{self, EventStream, Hub};
 use crate::timers::{TimerHandle, Timers};
 use crate::view::RunSummary;
 use crate::watch::Watchers;
@@ -99,6 +100,7 @@ pub struct Engine {
     executor: Executor,
     projector: ProjectorHandle,
     watchers: Arc<Watchers>,
+    streams: Arc<Hub>,
     running: Mutex<Running>,
 }
 
@@ -129,7 +131,8 @@ impl Engine {
         let (inbox, requests) = Inbox::new();
         let (projector, projector_inbox) = ProjectorHandle::new();
         let timers = TimerHandle::new();
-        let watchers = Arc::new(Watchers::default());
+        let (streams, herald, poll) = streams::open(store.clone());
+        let watchers = Arc::new(Watchers::new(streams.clone()));
         let executor = Executor::new(config.skills, config.limits.clone(), inbox.clone(), config.log);
         let committer = Committer::new(Parts {
             node,
@@ -156,7 +159,8 @@ impl Engine {
         let committer = tokio::spawn(committer.run(requests, stopped));
         let timers = Timers { store: store.clone(), clock: config.clock.clone(), inbox: inbox.clone(), handle: timers };
         let projector_task = Projector::new(store.clone(), config.clock.clone(), projector_inbox);
-        let mut services = vec![tokio::spawn(projector_task.run())];
+        let mut services =
+            vec![tokio::spawn(projector_task.run()), tokio::spawn(herald.run()), tokio::spawn(poll.run())];
         if config.takes_steps {
             reaper.run_once(config.clock.now()).await?;
             let lookout = Lookout { store: store.clone(), executor: executor.clone(), inbox: inbox.clone() };
@@ -175,6 +179,7 @@ impl Engine {
             executor,
             projector,
             watchers,
+            streams,
             running: Mutex::new(Running { stop: Some(stop), committer: Some(committer), services }),
         })
     }
@@ -242,6 +247,18 @@ impl Engine {
     /// There is no such workflow.
     pub async fn resolve(&self, reference: &str) -> Result<Arc<Plan>, EngineError> {
         self.plans.resolve(self.org, reference).await
+    }
+
+    /// A deployed workflow with its canonical document.
+    ///
+    /// # Errors
+    /// There is no such workflow.
+    pub async fn document(&self, reference: &str) -> Result<(Arc<Plan>, Json), EngineError> {
+        let plan = self.resolve(reference).await?;
+        let blob = self.store.blob(self.org, plan.hash).await?;
+        let text = blob.and_then(|blob| String::from_utf8(blob.content).ok());
+        let document = text.ok_or_else(|| EngineError::NoSuchWorkflow(reference.to_owned()))?;
+        Ok((plan, Json::trusted(document)))
     }
 
     /// Stores a document that was read before, without a name, so that it can be run.
@@ -383,6 +400,20 @@ impl Engine {
         self.watchers.events(run)
     }
 
+    /// The events of a run after `after_seq`, encoded, whoever writes them: first what is there, then what comes.
+    ///
+    /// # Errors
+    /// There is no such run, or its log does not go up to `after_seq`.
+    pub async fn stream(&self, run: RunId, after_seq: u64) -> Result<EventStream, EngineError> {
+        self.streams.open(self.org, run, after_seq).await
+    }
+
+    /// How many runs somebody watches by a stream.
+    #[must_use]
+    pub fn watched_runs(&self) -> usize {
+        self.streams.len()
+    }
+
     pub(crate) async fn head(&self, run: RunId) -> Result<HeadRow, EngineError> {
         self.store.head(self.org, run).await?.ok_or(EngineError::NoSuchRun(run))
     }
@@ -419,6 +450,7 @@ impl Engine {
         let _ = stop.send(());
         let _ = committer.await;
         self.executor.abort_all();
+        self.streams.close().await;
         self.projector.flush().await;
         for service in running.services {
             service.abort();
@@ -435,6 +467,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         let running = std::mem::take(&mut *self.running.lock().expect("no holder of this lock panics"));
         running.committer.iter().chain(&running.services).for_each(JoinHandle::abort);
+        self.streams.close_now();
         self.executor.abort_all();
     }
 }

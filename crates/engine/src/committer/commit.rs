@@ -10,6 +10,7 @@ use milepost_core::plan::Plan;
 use milepost_core::record::EventRow;
 use milepost_core::run::Command;
 use milepost_core::status::RunStatus;
+use milepost_core::time::Timestamp;
 use milepost_store::rows::{Answer, Batch, Question, TimerWrite, WriteResult};
 use milepost_store::{Store, StoreError, Transaction};
 
@@ -22,6 +23,7 @@ use crate::projector::Committed;
 pub(super) struct InFlight {
     result: BoxFuture<'static, Result<Vec<Wrote>, StoreError>>,
     runs: Vec<RunPending>,
+    persisted_at: Timestamp,
 }
 
 impl InFlight {
@@ -30,7 +32,8 @@ impl InFlight {
     }
 }
 
-pub(super) type Done = (Result<Vec<Wrote>, StoreError>, Vec<RunPending>);
+/// What became of a batch, its runs, and when it was put together.
+pub(super) type Done = (Result<Vec<Wrote>, StoreError>, Vec<RunPending>, Timestamp);
 
 /// Waits for the batch on its way; for ever if there is none.
 pub(super) async fn done(in_flight: &mut Option<InFlight>) -> Done {
@@ -38,8 +41,9 @@ pub(super) async fn done(in_flight: &mut Option<InFlight>) -> Done {
         None => std::future::pending().await,
         Some(flying) => {
             let result = (&mut flying.result).await;
+            let persisted_at = flying.persisted_at;
             let runs = in_flight.take().map(|flying| flying.runs).unwrap_or_default();
-            (result, runs)
+            (result, runs, persisted_at)
         }
     }
 }
@@ -50,9 +54,11 @@ impl Committer {
         if !self.pending.asking.is_empty() {
             return self.send_with_questions().await;
         }
-        let (batch, runs) = self.pending.close(self.parts.clock.now());
+        let persisted_at = self.parts.clock.now();
+        let (batch, runs) = self.pending.close(persisted_at);
         let (store, batch) = (self.parts.store.clone(), Arc::new(batch));
-        self.in_flight = Some(InFlight { result: Box::pin(async move { commit_apart(&*store, batch).await }), runs });
+        let result = Box::pin(async move { commit_apart(&*store, batch).await });
+        self.in_flight = Some(InFlight { result, runs, persisted_at });
     }
 
     async fn send_with_questions(&mut self) {
@@ -78,9 +84,10 @@ impl Committer {
                 }
             }
         }
-        let (batch, runs) = self.pending.close(self.parts.clock.now());
+        let persisted_at = self.parts.clock.now();
+        let (batch, runs) = self.pending.close(persisted_at);
         let result = commit_in(transaction, &*self.parts.store, Arc::new(batch)).await;
-        self.committed((result, runs));
+        self.committed((result, runs, persisted_at));
     }
 
     fn questions(&mut self, ask: &Asking) -> Vec<Question> {
@@ -203,14 +210,14 @@ impl Committer {
     }
 
     /// A batch has ended.
-    pub(super) fn committed(&mut self, (result, runs): Done) {
+    pub(super) fn committed(&mut self, (result, runs, persisted_at): Done) {
         self.again.append(&mut self.held);
         match result {
             Ok(results) => {
                 let mut news = Vec::with_capacity(runs.len());
                 for (run, result) in runs.into_iter().zip(results) {
                     match result {
-                        Wrote::Written => news.push(self.written(run)),
+                        Wrote::Written => news.push(self.written(run, persisted_at)),
                         Wrote::Conflict => self.conflicted(run),
                         Wrote::Refused => self.refused(run),
                         Wrote::Unknown => self.failed(run, &StoreError::Unavailable("try again".to_owned())),
@@ -228,7 +235,7 @@ impl Committer {
         }
     }
 
-    fn written(&mut self, run: RunPending) -> News {
+    fn written(&mut self, run: RunPending, persisted_at: Timestamp) -> News {
         let (org, id, last_seq) = (run.org, run.run, run.last_seq());
         // If there is more to come, that was decided in the belief that this node owns the run.
         let at_rest = run.at_rest && self.pending.get(id).is_none();
@@ -260,7 +267,10 @@ impl Committer {
             self.wake_waiting(org, key);
         }
         let decided = run.decided.into_iter().map(|decided| decided.written(last_seq)).collect();
-        let news = self.news(id, decided, &run.plan, &run.events);
+        let rows = self.parts.watchers.wants_events(org, id).then(|| rows(id, &run.plan, &run.events, persisted_at));
+        let ended = run.events.iter().rev().find_map(|event| event.body.run_status());
+        let ended = ended.filter(|status| status.is_terminal());
+        let news = News { org, run: id, decided, rows, ended };
         self.project(Committed {
             org,
             run: id,
@@ -280,19 +290,10 @@ impl Committer {
         self.unprojected.extend(left);
     }
 
-    fn news(&self, run: RunId, decided: Vec<Decided>, plan: &Arc<Plan>, events: &[Event]) -> News {
-        let rows = self.parts.watchers.wants_events(run).then(|| {
-            let now = self.parts.clock.now();
-            events.iter().map(|event| milepost_core::codec::encode(event, run, plan, now)).collect()
-        });
-        let ended = events.iter().rev().find_map(|event| event.body.run_status()).filter(|status| status.is_terminal());
-        News { run, decided, rows, ended }
-    }
-
     fn tell(&self, news: News) {
         news.decided.into_iter().for_each(Decided::tell);
         if let Some(rows) = &news.rows {
-            self.parts.watchers.tell_events(news.run, rows);
+            self.parts.watchers.tell_events(news.org, news.run, rows);
         }
         if let Some(status) = news.ended {
             self.parts.watchers.tell_end(news.run, status);
@@ -380,10 +381,16 @@ impl Committer {
 
 /// What is to be told of a run once its batch is written.
 struct News {
+    org: OrgId,
     run: RunId,
     decided: Vec<Decided>,
     rows: Option<Arc<[EventRow]>>,
     ended: Option<RunStatus>,
+}
+
+/// The very rows that were written, for those who watch the run.
+fn rows(run: RunId, plan: &Plan, events: &[Event], persisted_at: Timestamp) -> Arc<[EventRow]> {
+    events.iter().map(|event| milepost_core::codec::encode(event, run, plan, persisted_at)).collect()
 }
 
 /// What this batch takes, which the database does not know yet.

@@ -19,5 +19,6 @@ mod projections;
 mod reading;
 mod scenarios;
 mod signals;
+mod streams;
 mod timers;
 mod two_nodes;
