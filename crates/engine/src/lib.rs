@@ -10,6 +10,7 @@ mod error;
 mod executor;
 mod lookout;
 mod outlook;
+mod patch;
 mod plans;
 mod projector;
 mod read;

@@ -9,6 +9,7 @@ mod support;
 mod children;
 mod concurrency;
 mod crash;
+mod definitions;
 mod doctor;
 mod example;
 mod faults;
