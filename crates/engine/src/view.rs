@@ -13,7 +13,7 @@ use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{HeadRow, SnapshotRow, StepRow};
 use milepost_store::{Result, Store};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::projector::Projection;
 
@@ -83,7 +83,7 @@ pub struct StepView {
 }
 
 /// An event on the wire.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EventView {
     pub event_id: EventId,
     pub run_id: RunId,
