@@ -138,7 +138,8 @@ impl Committer {
                     if let Some(pending) = in_batch.and_then(|run| self.pending.get(run)) {
                         // Told when that run is written.
                         let status = pending.status.as_ref().map_or(RunStatus::Queued, |status| status.status);
-                        let answer = Ok(Accepted { run: pending.run, status, existing: true });
+                        let (run, last_seq) = (pending.run, pending.last_seq());
+                        let answer = Ok(Accepted { run, status, existing: true, last_seq });
                         pending.decided.push(Decided { kind, reply, answer });
                         continue;
                     }
@@ -175,16 +176,17 @@ impl Committer {
 
     /// The same request again: the same run, and nothing is written.
     async fn answer_existing(&mut self, org: OrgId, run: RunId, kind: super::RequestKind, reply: Option<super::Reply>) {
-        let cached = self.states.get(run).map(|entry| entry.state.status);
-        let status = match cached {
-            Some(status) => Ok(status),
+        let cached = self.states.get(run).map(|entry| (entry.state.status, entry.state.last_seq));
+        let stands = match cached {
+            Some(stands) => Ok(stands),
             None => match self.parts.store.head(org, run).await {
-                Ok(Some(head)) => Ok(head.status),
+                Ok(Some(head)) => Ok((head.status, head.last_seq)),
                 Ok(None) => Err(EngineError::NoSuchRun(run)),
                 Err(error) => Err(error.into()),
             },
         };
-        Decided { kind, reply, answer: status.map(|status| Accepted { run, status, existing: true }) }.tell();
+        let answer = stands.map(|(status, last_seq)| Accepted { run, status, existing: true, last_seq });
+        Decided { kind, reply, answer }.tell();
     }
 
     fn fail_asking(&mut self, asking: Vec<Asking>, error: &StoreError) {
@@ -257,7 +259,8 @@ impl Committer {
         if let Some(key) = run.freed_key {
             self.wake_waiting(org, key);
         }
-        let news = self.news(id, run.decided, &run.plan, &run.events);
+        let decided = run.decided.into_iter().map(|decided| decided.written(last_seq)).collect();
+        let news = self.news(id, decided, &run.plan, &run.events);
         self.project(Committed {
             org,
             run: id,

@@ -15,6 +15,7 @@ mod faults;
 mod holes;
 mod pressure;
 mod projections;
+mod reading;
 mod scenarios;
 mod signals;
 mod timers;
