@@ -14,6 +14,7 @@ mod plans;
 mod projector;
 mod reaper;
 pub mod skills;
+pub mod telemetry;
 mod timers;
 pub mod view;
 mod watch;

@@ -18,4 +18,5 @@ mod projections;
 mod scenarios;
 mod signals;
 mod timers;
+mod traces;
 mod two_nodes;
