@@ -1,6 +1,6 @@
 //! The engine: a committer with the services around it, opened on a store.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use milepost_core::document::{self, Loaded};
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
@@ -26,9 +26,10 @@ use crate::plans::Plans;
 use crate::projector::{self, Projector, ProjectorHandle};
 use crate::reaper::Reaper;
 use crate::skills::{BuiltInOptions, LogSink, SkillContext, SkillError, Skills};
+use crate::streams::{self, EventStream, Hub};
 use crate::telemetry::{OtlpConfig, Telemetry, Tracing};
 use crate::timers::{TimerHandle, Timers};
-use crate::view::{RunSummary, RunView, run_view};
+use crate::view::RunSummary;
 use crate::watch::Watchers;
 
 /// How an engine is set up.
@@ -97,20 +98,27 @@ impl Default for NewRun {
 #[derive(Debug)]
 pub struct Engine {
     node: NodeId,
-    org: OrgId,
-    store: Arc<dyn Store>,
-    plans: Arc<Plans>,
+    pub(crate) org: OrgId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) plans: Arc<Plans>,
     clock: Arc<dyn Clock>,
     limits: Limits,
     inbox: Inbox,
     executor: Executor,
     projector: ProjectorHandle,
     watchers: Arc<Watchers>,
+    streams: Arc<Hub>,
     telemetry: Telemetry,
-    tracing: Option<Tracing>,
+    running: Mutex<Running>,
+}
+
+/// The tasks of an engine, until it is shut down.
+#[derive(Debug, Default)]
+struct Running {
     stop: Option<oneshot::Sender<()>>,
     committer: Option<JoinHandle<()>>,
     services: Vec<JoinHandle<()>>,
+    tracing: Option<Tracing>,
 }
 
 impl Engine {
@@ -133,7 +141,8 @@ impl Engine {
         let (inbox, requests) = Inbox::new();
         let (projector, projector_inbox) = ProjectorHandle::new();
         let timers = TimerHandle::new();
-        let watchers = Arc::new(Watchers::default());
+        let (streams, herald, poll) = streams::open(store.clone());
+        let watchers = Arc::new(Watchers::new(streams.clone()));
         let executor = Executor::new(config.skills, config.limits.clone(), inbox.clone(), config.log);
         let committer = Committer::new(Parts {
             node,
@@ -162,7 +171,8 @@ impl Engine {
         let timers = Timers { store: store.clone(), clock: config.clock.clone(), inbox: inbox.clone(), handle: timers };
         let projector_task =
             Projector::new(store.clone(), config.clock.clone(), projector_inbox, telemetry.metrics.clone());
-        let mut services = vec![tokio::spawn(projector_task.run())];
+        let mut services =
+            vec![tokio::spawn(projector_task.run()), tokio::spawn(herald.run()), tokio::spawn(poll.run())];
         if config.takes_steps {
             reaper.run_once(config.clock.now()).await?;
             let lookout = Lookout { store: store.clone(), executor: executor.clone(), inbox: inbox.clone() };
@@ -181,17 +191,20 @@ impl Engine {
             executor,
             projector,
             watchers,
-            telemetry,
-            tracing,
-            stop: Some(stop),
-            committer: Some(committer),
-            services,
+            streams,
+            telemetry: telemetry.without_traces(),
+            running: Mutex::new(Running { stop: Some(stop), committer: Some(committer), services, tracing }),
         })
     }
 
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.node
+    }
+
+    #[must_use]
+    pub fn org(&self) -> OrgId {
+        self.org
     }
 
     #[must_use]
@@ -241,12 +254,41 @@ impl Engine {
         Ok(())
     }
 
+    /// A deployed workflow, by name or by `sha256:…`.
+    ///
+    /// # Errors
+    /// There is no such workflow.
+    pub async fn resolve(&self, reference: &str) -> Result<Arc<Plan>, EngineError> {
+        self.plans.resolve(self.org, reference).await
+    }
+
+    /// A deployed workflow with its canonical document.
+    ///
+    /// # Errors
+    /// There is no such workflow.
+    pub async fn document(&self, reference: &str) -> Result<(Arc<Plan>, Json), EngineError> {
+        let plan = self.resolve(reference).await?;
+        let blob = self.store.blob(self.org, plan.hash).await?;
+        let text = blob.and_then(|blob| String::from_utf8(blob.content).ok());
+        let document = text.ok_or_else(|| EngineError::NoSuchWorkflow(reference.to_owned()))?;
+        Ok((plan, Json::trusted(document)))
+    }
+
+    /// Stores a document that was read before, without a name, so that it can be run.
+    ///
+    /// # Errors
+    /// Nobody here knows some of its skills, or the store cannot be written.
+    pub async fn add(&self, loaded: Loaded) -> Result<Arc<Plan>, EngineError> {
+        check_skills(&loaded.plan, &self.executor)?;
+        self.plans.add(self.org, loaded).await
+    }
+
     /// Starts a run of a deployed workflow. Returns when the run is on disk.
     ///
     /// # Errors
     /// There is no such workflow, or the run does not fit it.
     pub async fn start(&self, workflow: &str, new: NewRun) -> Result<Accepted, EngineError> {
-        let plan = self.plans.resolve(self.org, workflow).await?;
+        let plan = self.resolve(workflow).await?;
         self.start_plan(&plan, new).await
     }
 
@@ -256,8 +298,7 @@ impl Engine {
     /// The document has problems, or the run does not fit it.
     pub async fn start_document(&self, source: &str, new: NewRun) -> Result<Accepted, EngineError> {
         let loaded = document::load(source, &self.limits).map_err(EngineError::Invalid)?;
-        check_skills(&loaded.plan, &self.executor)?;
-        let plan = self.plans.add(self.org, loaded).await?;
+        let plan = self.add(loaded).await?;
         self.start_plan(&plan, new).await
     }
 
@@ -341,7 +382,24 @@ impl Engine {
     /// # Errors
     /// The signal does not fit the run.
     pub async fn signal(&self, run: RunId, signal: Signal) -> Result<Accepted, EngineError> {
-        self.inbox.ask(RequestKind::Command { org: self.org, run, command: Command::Signal(signal) }).await
+        self.signal_if(run, signal, None).await
+    }
+
+    /// The same, if the run's last event is still the one given: for those who decide by what they have seen of it.
+    ///
+    /// # Errors
+    /// The run went on, or the signal does not fit it.
+    pub async fn signal_if(
+        &self,
+        run: RunId,
+        signal: Signal,
+        expected_seq: Option<u64>,
+    ) -> Result<Accepted, EngineError> {
+        let command = match expected_seq {
+            None => Command::Signal(signal),
+            Some(expected_seq) => Command::SignalAt { signal, expected_seq },
+        };
+        self.inbox.ask(RequestKind::Command { org: self.org, run, command }).await
     }
 
     /// A signal with a new id, without payload.
@@ -356,14 +414,22 @@ impl Engine {
         self.watchers.events(run)
     }
 
-    async fn head(&self, run: RunId) -> Result<HeadRow, EngineError> {
-        self.store.head(self.org, run).await?.ok_or(EngineError::NoSuchRun(run))
+    /// The events of a run after `after_seq`, encoded, whoever writes them: first what is there, then what comes.
+    ///
+    /// # Errors
+    /// There is no such run, or its log does not go up to `after_seq`.
+    pub async fn stream(&self, run: RunId, after_seq: u64) -> Result<EventStream, EngineError> {
+        self.streams.open(self.org, run, after_seq).await
     }
 
-    /// # Errors
-    /// There is no such run, or it cannot be read.
-    pub async fn run(&self, run: RunId) -> Result<RunView, EngineError> {
-        read_run(&self.store, self.org, run).await
+    /// How many runs somebody watches by a stream.
+    #[must_use]
+    pub fn watched_runs(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub(crate) async fn head(&self, run: RunId) -> Result<HeadRow, EngineError> {
+        self.store.head(self.org, run).await?.ok_or(EngineError::NoSuchRun(run))
     }
 
     /// Waits until all that was committed so far is projected.
@@ -401,41 +467,36 @@ impl Engine {
     }
 
     /// Ends in good order: takes no more, writes and projects what was taken. Steps under way are left to the next node.
-    pub async fn shutdown(mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(committer) = self.committer.take() {
-            let _ = committer.await;
-        }
+    /// A second call finds nothing left to end.
+    pub async fn shutdown(&self) {
+        let running = std::mem::take(&mut *self.running.lock().expect("no holder of this lock panics"));
+        let (Some(stop), Some(committer)) = (running.stop, running.committer) else { return };
+        let _ = stop.send(());
+        let _ = committer.await;
         self.executor.abort_all();
+        self.streams.close().await;
         self.projector.flush().await;
-        for service in self.services.drain(..) {
+        for service in running.services {
             service.abort();
             // It may be in the middle of something: once this returns, nothing of this engine touches the store.
             let _ = service.await;
         }
-        self.telemetry.close();
-        if let Some(tracing) = self.tracing.take() {
-            tracing.finish().await;
-        }
         if let Err(error) = self.store.leave(self.node).await {
-            tracing::warn!(%error, "this node could not say that it leaves");
+            tracing::warn!(node = %self.node, %error, "this node could not say that it leaves");
+        }
+        // Others may take over by now: this only reads.
+        if let Some(tracing) = running.tracing {
+            tracing.finish().await;
         }
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if let Some(committer) = &self.committer {
-            committer.abort();
-        }
-        for service in &self.services {
-            service.abort();
-        }
-        if let Some(tracing) = &self.tracing {
-            tracing.abort();
-        }
+        let running = std::mem::take(&mut *self.running.lock().expect("no holder of this lock panics"));
+        running.committer.iter().chain(&running.services).for_each(JoinHandle::abort);
+        running.tracing.iter().for_each(Tracing::abort);
+        self.streams.close_now();
         self.executor.abort_all();
     }
 }
@@ -453,21 +514,6 @@ impl Config {
         self.skills.add(name, function);
         self
     }
-}
-
-/// A run as it is now. Needs no engine.
-///
-/// # Errors
-/// There is no such run, or it cannot be read.
-pub async fn read_run(store: &Arc<dyn Store>, org: OrgId, run: RunId) -> Result<RunView, EngineError> {
-    let head = store.head(org, run).await?.ok_or(EngineError::NoSuchRun(run))?;
-    let plan = Plans::new(store.clone()).by_hash(org, head.plan_hash).await?;
-    let projection = projector::current(&**store, &plan, &head).await?;
-    let view = match &projection {
-        Some(projection) => run_view(&**store, &plan, &head, projection).await?,
-        None => None,
-    };
-    view.ok_or_else(|| EngineError::Corrupt { run, reason: "its log has a gap".to_owned() })
 }
 
 /// A run's state as a node that takes it over loads it: its last checkpoint and the log after that.

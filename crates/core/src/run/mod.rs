@@ -12,12 +12,14 @@
 //! **Invariant:** a decision that was rejected emitted nothing.
 
 mod apply;
+mod attempts;
 mod checkpoint;
 mod child;
 mod evaluate;
 mod finish;
 mod foreach;
 mod items;
+mod look;
 mod operator;
 mod ready;
 mod recover;
@@ -44,7 +46,9 @@ use crate::time::Timestamp;
 use crate::trace::TraceContext;
 
 pub use apply::Illegal;
+pub use attempts::{Attempt, AttemptStatus, attempts};
 pub use checkpoint::{CHECKPOINT_FORMAT, UnreadableCheckpoint};
+pub use look::{ItemCounts, ResolvedInput};
 pub use start::{SlotQuestion, StartRun, Starting};
 pub use state::{RunState, TimerChange};
 
@@ -68,6 +72,11 @@ pub enum Command {
         seq: u64,
     },
     Signal(Signal),
+    /// A signal that counts only if the run still stands at this event.
+    SignalAt {
+        signal: Signal,
+        expected_seq: u64,
+    },
     ChildEnded {
         child: RunId,
         outcome: ChildOutcome,
@@ -205,6 +214,9 @@ pub enum RejectionKind {
 }
 
 impl Rejection {
+    /// The code of a command that named the event at which the run had to stand.
+    pub const MOVED: &'static str = "precondition_failed";
+
     pub(crate) fn new(kind: RejectionKind, code: &'static str, message: impl Into<String>) -> Rejection {
         Rejection { kind, code, message: message.into() }
     }
@@ -258,6 +270,7 @@ pub fn decide(state: &mut RunState, command: Command, context: &Context<'_>) -> 
         Command::Fail { task, error } => decider.fail(task, error)?,
         Command::FireTimer { seq } => decider.fire_timer(seq)?,
         Command::Signal(signal) => decider.signal(signal)?,
+        Command::SignalAt { signal, expected_seq } => decider.signal_at(signal, expected_seq)?,
         Command::ChildEnded { child, outcome } => decider.child_ended(child, outcome)?,
         Command::SlotsHeld { held } => decider.slots_held(held)?,
         Command::Adopt { lost } => decider.adopt(lost),

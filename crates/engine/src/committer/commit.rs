@@ -11,6 +11,7 @@ use milepost_core::plan::Plan;
 use milepost_core::record::EventRow;
 use milepost_core::run::Command;
 use milepost_core::status::RunStatus;
+use milepost_core::time::Timestamp;
 use milepost_store::rows::{Answer, Batch, Question, TimerWrite, WriteResult};
 use milepost_store::{Store, StoreError, Transaction};
 
@@ -24,6 +25,7 @@ pub(super) struct InFlight {
     result: BoxFuture<'static, Result<Vec<Wrote>, StoreError>>,
     runs: Vec<RunPending>,
     since: Instant,
+    persisted_at: Timestamp,
 }
 
 impl InFlight {
@@ -32,8 +34,8 @@ impl InFlight {
     }
 }
 
-/// What became of a batch, and when it was sent.
-pub(super) type Done = (Result<Vec<Wrote>, StoreError>, Vec<RunPending>, Instant);
+/// What became of a batch, its runs, when it was put together, and when it was sent.
+pub(super) type Done = (Result<Vec<Wrote>, StoreError>, Vec<RunPending>, Timestamp, Instant);
 
 /// Waits for the batch on its way; for ever if there is none.
 pub(super) async fn done(in_flight: &mut Option<InFlight>) -> Done {
@@ -41,9 +43,9 @@ pub(super) async fn done(in_flight: &mut Option<InFlight>) -> Done {
         None => std::future::pending().await,
         Some(flying) => {
             let result = (&mut flying.result).await;
-            let since = flying.since;
+            let (persisted_at, since) = (flying.persisted_at, flying.since);
             let runs = in_flight.take().map(|flying| flying.runs).unwrap_or_default();
-            (result, runs, since)
+            (result, runs, persisted_at, since)
         }
     }
 }
@@ -54,10 +56,11 @@ impl Committer {
         if !self.pending.asking.is_empty() {
             return self.send_with_questions().await;
         }
-        let (batch, runs) = self.pending.close(self.parts.clock.now());
+        let persisted_at = self.parts.clock.now();
+        let (batch, runs) = self.pending.close(persisted_at);
         let (store, batch) = (self.parts.store.clone(), Arc::new(batch));
         let result = Box::pin(async move { commit_apart(&*store, batch).await });
-        self.in_flight = Some(InFlight { result, runs, since: Instant::now() });
+        self.in_flight = Some(InFlight { result, runs, persisted_at, since: Instant::now() });
     }
 
     async fn send_with_questions(&mut self) {
@@ -84,9 +87,10 @@ impl Committer {
                 }
             }
         }
-        let (batch, runs) = self.pending.close(self.parts.clock.now());
+        let persisted_at = self.parts.clock.now();
+        let (batch, runs) = self.pending.close(persisted_at);
         let result = commit_in(transaction, &*self.parts.store, Arc::new(batch)).await;
-        self.committed((result, runs, since));
+        self.committed((result, runs, persisted_at, since));
     }
 
     fn questions(&mut self, ask: &Asking) -> Vec<Question> {
@@ -144,7 +148,8 @@ impl Committer {
                     if let Some(pending) = in_batch.and_then(|run| self.pending.get(run)) {
                         // Told when that run is written.
                         let status = pending.status.as_ref().map_or(RunStatus::Queued, |status| status.status);
-                        let answer = Ok(Accepted { run: pending.run, status, existing: true });
+                        let (run, last_seq) = (pending.run, pending.last_seq());
+                        let answer = Ok(Accepted { run, status, existing: true, last_seq });
                         pending.decided.push(Decided { kind, reply, answer });
                         continue;
                     }
@@ -181,16 +186,17 @@ impl Committer {
 
     /// The same request again: the same run, and nothing is written.
     async fn answer_existing(&mut self, org: OrgId, run: RunId, kind: super::RequestKind, reply: Option<super::Reply>) {
-        let cached = self.states.get(run).map(|entry| entry.state.status);
-        let status = match cached {
-            Some(status) => Ok(status),
+        let cached = self.states.get(run).map(|entry| (entry.state.status, entry.state.last_seq));
+        let stands = match cached {
+            Some(stands) => Ok(stands),
             None => match self.parts.store.head(org, run).await {
-                Ok(Some(head)) => Ok(head.status),
+                Ok(Some(head)) => Ok((head.status, head.last_seq)),
                 Ok(None) => Err(EngineError::NoSuchRun(run)),
                 Err(error) => Err(error.into()),
             },
         };
-        Decided { kind, reply, answer: status.map(|status| Accepted { run, status, existing: true }) }.tell();
+        let answer = stands.map(|(status, last_seq)| Accepted { run, status, existing: true, last_seq });
+        Decided { kind, reply, answer }.tell();
     }
 
     fn fail_asking(&mut self, asking: Vec<Asking>, error: &StoreError) {
@@ -207,7 +213,7 @@ impl Committer {
     }
 
     /// A batch has ended.
-    pub(super) fn committed(&mut self, (result, runs, since): Done) {
+    pub(super) fn committed(&mut self, (result, runs, persisted_at, since): Done) {
         let now = Instant::now();
         self.count_commit(&runs, now - since);
         self.again.append(&mut self.held);
@@ -216,7 +222,10 @@ impl Committer {
                 let mut news = Vec::with_capacity(runs.len());
                 for (run, result) in runs.into_iter().zip(results) {
                     match result {
-                        Wrote::Written => news.push(self.written(run, now)),
+                        Wrote::Written => {
+                            self.count_written(&run, now);
+                            news.push(self.written(run, persisted_at));
+                        }
                         Wrote::Conflict => self.conflicted(run),
                         Wrote::Refused => self.refused(run),
                         Wrote::Unknown => self.failed(run, &StoreError::Unavailable("try again".to_owned())),
@@ -253,8 +262,7 @@ impl Committer {
         }
     }
 
-    fn written(&mut self, run: RunPending, now: Instant) -> News {
-        self.count_written(&run, now);
+    fn written(&mut self, run: RunPending, persisted_at: Timestamp) -> News {
         let (org, id, last_seq) = (run.org, run.run, run.last_seq());
         // If there is more to come, that was decided in the belief that this node owns the run.
         let at_rest = run.at_rest && self.pending.get(id).is_none();
@@ -285,7 +293,11 @@ impl Committer {
         if let Some(key) = run.freed_key {
             self.wake_waiting(org, key);
         }
-        let news = self.news(id, run.decided, &run.plan, &run.events);
+        let decided = run.decided.into_iter().map(|decided| decided.written(last_seq)).collect();
+        let rows = self.parts.watchers.wants_events(org, id).then(|| rows(id, &run.plan, &run.events, persisted_at));
+        let ended = run.events.iter().rev().find_map(|event| event.body.run_status());
+        let ended = ended.filter(|status| status.is_terminal());
+        let news = News { org, run: id, decided, rows, ended };
         self.project(Committed {
             org,
             run: id,
@@ -305,19 +317,10 @@ impl Committer {
         self.unprojected.extend(left);
     }
 
-    fn news(&self, run: RunId, decided: Vec<Decided>, plan: &Arc<Plan>, events: &[Event]) -> News {
-        let rows = self.parts.watchers.wants_events(run).then(|| {
-            let now = self.parts.clock.now();
-            events.iter().map(|event| milepost_core::codec::encode(event, run, plan, now)).collect()
-        });
-        let ended = events.iter().rev().find_map(|event| event.body.run_status()).filter(|status| status.is_terminal());
-        News { run, decided, rows, ended }
-    }
-
     fn tell(&self, news: News) {
         news.decided.into_iter().for_each(Decided::tell);
         if let Some(rows) = &news.rows {
-            self.parts.watchers.tell_events(news.run, rows);
+            self.parts.watchers.tell_events(news.org, news.run, rows);
         }
         if let Some(status) = news.ended {
             self.parts.watchers.tell_end(news.run, status);
@@ -406,10 +409,16 @@ impl Committer {
 
 /// What is to be told of a run once its batch is written.
 struct News {
+    org: OrgId,
     run: RunId,
     decided: Vec<Decided>,
     rows: Option<Arc<[EventRow]>>,
     ended: Option<RunStatus>,
+}
+
+/// The very rows that were written, for those who watch the run.
+fn rows(run: RunId, plan: &Plan, events: &[Event], persisted_at: Timestamp) -> Arc<[EventRow]> {
+    events.iter().map(|event| milepost_core::codec::encode(event, run, plan, persisted_at)).collect()
 }
 
 /// What this batch takes, which the database does not know yet.

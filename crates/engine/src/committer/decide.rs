@@ -140,8 +140,13 @@ impl Committer {
                 // It does not fit what is at hand; but another node may have gone on since that was read.
                 let at_hand = self.states.peek(run).is_some_and(|entry| entry.busy == 0);
                 let kind = RequestKind::Command { org, run, command };
-                if !reread && at_hand && matches!(answer, Err(EngineError::Rejected(_))) {
+                let unfit = matches!(answer, Err(EngineError::Rejected(_) | EngineError::Moved { .. }));
+                if !reread && at_hand && unfit {
                     return self.again.push(Request { kind, reply, frees_slot: false, reread: true });
+                }
+                if matches!(answer, Err(EngineError::Moved { .. })) && self.is_on_its_way(run) {
+                    // Whether it went on is known when that batch has arrived.
+                    return self.held.push(Request { kind, reply, frees_slot: false, reread });
                 }
                 self.note(kind, reply, answer);
             }
@@ -188,7 +193,8 @@ impl Committer {
         if let Command::Adopt { lost } = command {
             if entry.elsewhere && *lost != entry.owner {
                 // Somebody who lives has it.
-                return Ok(Accepted { run, status: entry.state.status, existing: false });
+                let (status, last_seq) = (entry.state.status, entry.state.last_seq);
+                return Ok(Accepted { run, status, existing: false, last_seq });
             }
             (entry.elsewhere, entry.owned) = (false, false);
         }
@@ -199,9 +205,12 @@ impl Committer {
         };
         let decision = match milepost_core::run::decide(&mut entry.state, command.clone(), &context) {
             Ok(decision) => decision,
-            Err(rejection) => return Err(self.rejected(org, run, rejection)),
+            Err(rejection) => return Err(self.rejected(org, run, command, expected_seq, rejection)),
         };
-        let status = entry.state.status;
+        let (status, last_seq) = (entry.state.status, entry.state.last_seq);
+        // A signal that is new leaves an event, whatever becomes of it.
+        let is_signal = matches!(command, Command::Signal(_) | Command::SignalAt { .. });
+        let existing = is_signal && decision.events.is_empty();
         let refused = decision.events.iter().find_map(|event| match &event.body {
             Body::SignalRejected { reason, .. } => Some(reason.clone()),
             _ => None,
@@ -218,11 +227,21 @@ impl Committer {
         }
         match refused {
             Some(message) => Err(Rejection { kind: RejectionKind::Conflict, code: "signal_rejected", message }.into()),
-            None => Ok(Accepted { run, status, existing: false }),
+            None => Ok(Accepted { run, status, existing, last_seq }),
         }
     }
 
-    fn rejected(&mut self, org: OrgId, run: RunId, rejection: Rejection) -> EngineError {
+    fn rejected(
+        &mut self,
+        org: OrgId,
+        run: RunId,
+        command: &Command,
+        last_seq: u64,
+        rejection: Rejection,
+    ) -> EngineError {
+        if let (Rejection::MOVED, Command::SignalAt { expected_seq, .. }) = (rejection.code, command) {
+            return EngineError::Moved { run, expected: *expected_seq, last_seq };
+        }
         if rejection.kind == RejectionKind::Bug {
             tracing::error!(%run, reason = rejection.message, "a rule of the engine was broken; the run is read again");
             // Not at once: if the rule is broken again, this must not keep all other runs from going on.

@@ -118,8 +118,10 @@ pub(crate) type Reply = oneshot::Sender<Result<Accepted, EngineError>>;
 pub struct Accepted {
     pub run: RunId,
     pub status: RunStatus,
-    /// A run with the same request id was there already.
+    /// A run with the same request id, or the same signal, was there already; nothing was written.
     pub existing: bool,
+    /// The run's last event when that was written.
+    pub last_seq: u64,
 }
 
 impl Request {

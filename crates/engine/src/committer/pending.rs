@@ -31,6 +31,14 @@ impl Decided {
         }
     }
 
+    /// All that its batch wrote of the run counts.
+    pub(super) fn written(mut self, last_seq: u64) -> Decided {
+        if let Ok(accepted) = &mut self.answer {
+            accepted.last_seq = last_seq;
+        }
+        self
+    }
+
     pub(super) fn fail(self, error: EngineError) {
         if let Some(reply) = self.reply {
             let _ = reply.send(Err(error));

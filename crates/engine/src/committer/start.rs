@@ -52,14 +52,14 @@ impl Committer {
         let context = Context::new(now, entropy, &self.parts.limits);
         match starting.begin(held, &context) {
             Ok((state, decision)) => {
-                let (run, status) = (state.run, state.status);
+                let (run, status, last_seq) = (state.run, state.status, state.last_seq);
                 let head = Box::new(new_head(&state, &kind));
                 self.states.insert_new(state);
                 self.record(run, 0, decision, Some(head), follow_ups);
                 match with {
                     // If this batch is lost, the parent decides again, and then there is another child.
                     Some(with) => self.pending.join(with.run, run),
-                    None => self.note(kind, reply, Ok(Accepted { run, status, existing: false })),
+                    None => self.note(kind, reply, Ok(Accepted { run, status, existing: false, last_seq })),
                 }
             }
             Err(rejection) => self.start_rejected(rejection.into(), kind, reply, with, follow_ups),

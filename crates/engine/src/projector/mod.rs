@@ -14,8 +14,9 @@ use milepost_core::codec;
 use milepost_core::event::Event;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::plan::Plan;
+use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
-use milepost_store::rows::{HeadRow, WriteResult};
+use milepost_store::rows::WriteResult;
 use milepost_store::{Result, Store, StoreError};
 use tokio::sync::{Notify, mpsc};
 
@@ -301,53 +302,55 @@ async fn read_up(store: &dyn Store, org: OrgId, run: RunId, plan: &Plan) -> Resu
         Some(snapshot) => Projection::partial(snapshot),
         None => Projection::default(),
     };
-    catch_up(store, org, run, plan, projection).await
+    catch_up(store, org, run, plan, projection, u64::MAX, |_| {}).await
 }
 
-async fn catch_up(
+/// Applies the log up to `until`, and shows each row on the way. `None` if the log has a gap.
+pub(crate) async fn catch_up(
     store: &dyn Store,
     org: OrgId,
     run: RunId,
     plan: &Plan,
     mut projection: Projection,
+    until: u64,
+    mut see: impl FnMut(&EventRow),
 ) -> Result<Option<Projection>> {
-    loop {
-        let rows = store.events(org, run, projection.last_seq(), PAGE).await?;
-        let last_page = rows.len() < PAGE as usize;
-        let mut events = Vec::with_capacity(rows.len());
-        for (row, expected) in rows.iter().zip(projection.last_seq() + 1..) {
-            if row.seq != expected {
-                tracing::error!(%run, expected, found = row.seq, "PROJECTOR_GAP_DETECTED");
-                return Ok(None);
-            }
-            match codec::decode(row, plan) {
-                Ok(event) => events.push(event),
-                Err(error) => {
-                    tracing::error!(%run, %error, "an event cannot be projected");
-                    return Ok(None);
-                }
-            }
-        }
+    while projection.last_seq() < until {
+        let wanted = u64::from(PAGE).min(until - projection.last_seq());
+        let rows = store.events(org, run, projection.last_seq(), wanted as u32).await?;
+        let last_page = (rows.len() as u64) < wanted;
+        let Some(events) = decode(run, plan, projection.last_seq(), &rows) else { return Ok(None) };
         let missing = projection.missing(plan, events.iter());
         if !missing.is_empty() {
             projection.add(store.steps_by_id(org, run, &missing).await?);
         }
-        for event in &events {
+        for (event, row) in events.iter().zip(&rows) {
             projection.apply(org, run, plan, event);
+            see(row);
         }
         if last_page {
-            return Ok(Some(projection));
+            break;
         }
     }
+    Ok(Some(projection))
 }
 
-/// What the log of a run adds up to right now, whatever is projected: a caller sees its own write.
-pub(crate) async fn current(store: &dyn Store, plan: &Plan, head: &HeadRow) -> Result<Option<Projection>> {
-    let projection = match store.snapshot(head.org, head.run).await? {
-        Some(snapshot) => Projection::whole(snapshot, store.steps(head.org, head.run).await?),
-        None => Projection::default(),
-    };
-    catch_up(store, head.org, head.run, plan, projection).await
+fn decode(run: RunId, plan: &Plan, after_seq: u64, rows: &[EventRow]) -> Option<Vec<Event>> {
+    let mut events = Vec::with_capacity(rows.len());
+    for (row, expected) in rows.iter().zip(after_seq + 1..) {
+        if row.seq != expected {
+            tracing::error!(%run, expected, found = row.seq, "PROJECTOR_GAP_DETECTED");
+            return None;
+        }
+        match codec::decode(row, plan) {
+            Ok(event) => events.push(event),
+            Err(error) => {
+                tracing::error!(%run, %error, "an event cannot be projected");
+                return None;
+            }
+        }
+    }
+    Some(events)
 }
 
 /// Drops a run's projection and makes it anew from its log.

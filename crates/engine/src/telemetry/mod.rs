@@ -70,9 +70,9 @@ impl Telemetry {
         }
     }
 
-    /// From now on nothing is told; the exporter ends once all have said so.
-    pub(crate) fn close(&mut self) {
-        self.traces = None;
+    /// For those who end no runs: the exporter ends once nobody is left who does.
+    pub(crate) fn without_traces(self) -> Telemetry {
+        Telemetry { traces: None, ..self }
     }
 
     pub(crate) fn set_ready(&self, steps: usize) {

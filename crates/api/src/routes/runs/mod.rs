@@ -1,0 +1,32 @@
+//! Runs.
+
+mod at;
+mod bulk;
+mod events;
+mod list;
+mod show;
+mod signal;
+mod start;
+mod step;
+mod transitions;
+mod verbs;
+
+pub(in crate::routes) use list::limit;
+pub(super) use start::DocumentBody;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::state::AppState;
+
+pub(super) fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(list::list, start::start))
+        .routes(routes!(bulk::bulk))
+        .routes(routes!(show::show))
+        .routes(routes!(at::at))
+        .routes(routes!(step::step))
+        .routes(routes!(events::events))
+        .routes(routes!(transitions::transitions))
+        .routes(routes!(signal::signal))
+        .merge(verbs::routes())
+}

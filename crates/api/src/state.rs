@@ -1,0 +1,57 @@
+//! What every route has at hand.
+
+use std::sync::Arc;
+
+use milepost_engine::Engine;
+use tokio::sync::watch;
+
+use crate::guard::TokenHash;
+
+/// How the server behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Who may come in; without any, everybody who reaches the address.
+    pub tokens: Vec<TokenHash>,
+    /// Only requests that name this machine itself (`localhost`, `127.0.0.1`, `[::1]`) are answered. Without tokens
+    /// this keeps pages of other sites, open in a browser on this machine, from talking to the server.
+    pub loopback_only: bool,
+    /// A reader of a stream that takes nothing for this long is let go.
+    pub slow_reader_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { tokens: Vec::new(), loopback_only: true, slow_reader_ms: 10_000 }
+    }
+}
+
+/// Cheap to clone: one per request.
+#[derive(Clone, Debug)]
+pub struct AppState {
+    pub engine: Arc<Engine>,
+    pub settings: Arc<Settings>,
+    draining: Arc<watch::Sender<bool>>,
+}
+
+impl AppState {
+    #[must_use]
+    pub fn new(engine: Arc<Engine>, settings: Settings) -> AppState {
+        AppState { engine, settings: Arc::new(settings), draining: Arc::new(watch::Sender::new(false)) }
+    }
+
+    /// From now on this server is not ready, and streams end.
+    pub fn drain(&self) {
+        self.draining.send_replace(true);
+    }
+
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+
+    /// Returns once the server is being drained.
+    pub async fn drained(&self) {
+        // The sender lives as long as this state, so waiting cannot fail.
+        let _ = self.draining.subscribe().wait_for(|draining| *draining).await;
+    }
+}
