@@ -21,4 +21,5 @@ mod scenarios;
 mod signals;
 mod streams;
 mod timers;
+mod traces;
 mod two_nodes;
