@@ -116,6 +116,8 @@ struct QueuedData {
     slot_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     parent: Option<ParentData>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
     payload: Json,
 }
 
@@ -274,6 +276,7 @@ fn encode_queued(queued: &Queued) -> Json {
             logical_attempt: parent.logical_attempt,
             depth: parent.depth,
         }),
+        traceparent: queued.trace.map(|trace| trace.to_string()),
         payload: queued.payload.clone(),
     })
 }
@@ -325,6 +328,8 @@ fn decode_queued(data: QueuedData) -> Queued {
             logical_attempt: parent.logical_attempt,
             depth: parent.depth,
         }),
+        // A run goes on without its trace rather than not at all.
+        trace: data.traceparent.and_then(|text| text.parse().ok()),
     }
 }
 

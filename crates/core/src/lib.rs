@@ -17,3 +17,4 @@ pub mod record;
 pub mod run;
 pub mod status;
 pub mod time;
+pub mod trace;

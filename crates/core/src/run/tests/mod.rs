@@ -14,4 +14,5 @@ mod retries;
 mod signals;
 mod starting;
 mod stopping;
+mod traces;
 mod waiting;
