@@ -1,12 +1,13 @@
 //! One file per verb.
 
 pub(crate) mod doctor;
+mod follow;
 pub(crate) mod limits;
 pub(crate) mod migrate;
 pub(crate) mod recover;
 pub(crate) mod run;
 pub(crate) mod runs;
-mod signal;
+mod source;
 pub(crate) mod validate;
 
 use std::io::Read as _;
