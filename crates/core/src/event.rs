@@ -158,6 +158,15 @@ pub struct Queued {
     /// The evaluated concurrency key.
     pub slot_key: Option<String>,
     pub parent: Option<ParentStep>,
+    pub base: Option<BaseRun>,
+}
+
+/// The run that an update run goes back to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseRun {
+    pub run: RunId,
+    /// The types of the changes, in order.
+    pub changes: Vec<String>,
 }
 
 /// The step of another run that a child run answers to.

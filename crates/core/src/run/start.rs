@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::evaluate::kind_of;
 use super::{Context, Decider, Decision, Effect, Rejection, RejectionKind, RunState};
 use crate::canonical;
-use crate::event::{Body, Event, ParentStep, Queued};
+use crate::event::{BaseRun, Body, Event, ParentStep, Queued};
 use crate::expression::{Scope, StepOutputs};
 use crate::id::{OrgId, RunId};
 use crate::json::Json;
@@ -25,6 +25,8 @@ pub struct StartRun {
     pub priority: i32,
     pub start_at: Option<Timestamp>,
     pub parent: Option<ParentStep>,
+    /// Of an update run.
+    pub base: Option<BaseRun>,
 }
 
 /// How many runs hold a slot under this key?
@@ -122,6 +124,7 @@ impl Starting {
                 start_at: request.start_at.filter(|at| *at > context.now),
                 slot_key,
                 parent: request.parent,
+                base: request.base,
             })),
         };
         let bug = |error: super::Illegal| Rejection::new(RejectionKind::Bug, "internal", error.to_string());

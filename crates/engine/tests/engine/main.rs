@@ -22,3 +22,4 @@ mod signals;
 mod streams;
 mod timers;
 mod two_nodes;
+mod updates;
