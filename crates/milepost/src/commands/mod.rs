@@ -1,5 +1,7 @@
 //! One file per verb.
 
+pub(crate) mod completion;
+pub(crate) mod deploy;
 pub(crate) mod doctor;
 mod follow;
 pub(crate) mod limits;
@@ -9,6 +11,7 @@ pub(crate) mod run;
 pub(crate) mod runs;
 mod source;
 pub(crate) mod validate;
+pub(crate) mod workflows;
 
 use std::io::Read as _;
 
