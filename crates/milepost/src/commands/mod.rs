@@ -10,6 +10,7 @@ pub(crate) mod recover;
 pub(crate) mod run;
 pub(crate) mod runs;
 mod source;
+mod start;
 pub(crate) mod validate;
 pub(crate) mod workflows;
 
