@@ -31,7 +31,10 @@ async fn one_socket_follows_many_runs() {
             "subscribed" => assert!(seen.insert(run, Vec::new()).is_none()),
             "event" => seen.get_mut(&run).expect("told first").push(told["event"].take()),
             "end" => {
-                assert_eq!((&told["status"], &told["last_event_seq"]), (&json!("completed"), &seen[&run].last().unwrap()["run_seq"]));
+                assert_eq!(
+                    (&told["status"], &told["last_event_seq"]),
+                    (&json!("completed"), &seen[&run].last().unwrap()["run_seq"])
+                );
                 open -= 1;
             }
             other => panic!("{other}: {told}"),
@@ -98,7 +101,8 @@ async fn bad_messages_get_an_error_and_the_socket_stays() {
     ws.say(&json!({"type": "subscribe", "run_id": run, "after_seq": 99})).await;
     assert_eq!(ws.hear().await["code"], "after_last_event");
     // What is far too large is not read, and then nothing else can be.
-    let _ = futures::SinkExt::send(&mut ws.socket, tokio_tungstenite::tungstenite::Message::text("x".repeat(2 << 20))).await;
+    let _ = futures::SinkExt::send(&mut ws.socket, tokio_tungstenite::tungstenite::Message::text("x".repeat(2 << 20)))
+        .await;
     assert!(ws.hear_or_end().await.is_err());
 }
 
