@@ -10,6 +10,7 @@ use milepost_core::hash::Digest;
 use milepost_core::id::RunId;
 use milepost_core::json::Json;
 use milepost_core::limits::Limits;
+use milepost_core::trace::TraceContext;
 use milepost_engine::view::EventView;
 use serde::Deserialize;
 
@@ -204,4 +205,9 @@ impl Backend {
         let plan = document::load_stored(document.as_str()).ok()?;
         Some(Outline::of_plan(&plan))
     }
+}
+
+/// Whoever traces what starts this program finds the run in the same trace.
+pub(crate) fn caller_trace() -> Option<TraceContext> {
+    std::env::var("TRACEPARENT").ok().and_then(|text| text.parse().ok())
 }

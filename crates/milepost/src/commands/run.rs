@@ -143,8 +143,6 @@ impl Run {
             request_id: self.request_id.clone(),
             priority: self.priority,
             start_at: self.start_at,
-            // Whoever traces what starts this program finds the run in the same trace.
-            trace: std::env::var("TRACEPARENT").ok().and_then(|text| text.parse().ok()),
         })
     }
 
