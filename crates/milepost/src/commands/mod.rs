@@ -1,5 +1,7 @@
 //! One file per verb.
 
+pub(crate) mod completion;
+pub(crate) mod deploy;
 pub(crate) mod doctor;
 mod follow;
 pub(crate) mod limits;
@@ -8,7 +10,9 @@ pub(crate) mod recover;
 pub(crate) mod run;
 pub(crate) mod runs;
 mod source;
+mod start;
 pub(crate) mod validate;
+pub(crate) mod workflows;
 
 use std::io::Read as _;
 
