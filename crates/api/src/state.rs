@@ -6,6 +6,7 @@ use milepost_engine::Engine;
 use tokio::sync::watch;
 
 use crate::guard::TokenHash;
+use crate::metrics::Scrape;
 
 /// How the server behaves.
 #[derive(Clone, Debug)]
@@ -30,13 +31,15 @@ impl Default for Settings {
 pub struct AppState {
     pub engine: Arc<Engine>,
     pub settings: Arc<Settings>,
+    pub(crate) scrape: Arc<Scrape>,
     draining: Arc<watch::Sender<bool>>,
 }
 
 impl AppState {
     #[must_use]
     pub fn new(engine: Arc<Engine>, settings: Settings) -> AppState {
-        AppState { engine, settings: Arc::new(settings), draining: Arc::new(watch::Sender::new(false)) }
+        let draining = Arc::new(watch::Sender::new(false));
+        AppState { engine, settings: Arc::new(settings), scrape: Arc::default(), draining }
     }
 
     /// From now on this server is not ready, and streams end.
