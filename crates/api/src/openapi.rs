@@ -28,7 +28,7 @@ pub(crate) fn base() -> OpenApi {
     let mut api = Described::openapi();
     let components = api.components.get_or_insert_default();
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
-    components.security_schemes.insert("token".to_owned(), bearer);
+    components.security_schemes.insert("token".to_owned(), bearer.into());
     // A server without tokens wants none.
     api.security = Some(vec![SecurityRequirement::default(), SecurityRequirement::new("token", Vec::<String>::new())]);
     api

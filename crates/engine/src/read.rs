@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use milepost_core::codec;
+use milepost_core::event::StepRef;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::plan::Plan;
 use milepost_core::record::EventRow;
@@ -16,7 +17,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::plans::Plans;
 use crate::projector::{Projection, catch_up};
-use crate::view::{Carried, RunSummary, RunView, run_view};
+use crate::view::{Carried, RunSummary, RunView, StepView, run_view, step_view};
 
 impl Engine {
     /// A run as it is now.
@@ -41,6 +42,11 @@ impl Engine {
     /// There is no such run, or it cannot be read.
     pub async fn summary(&self, run: RunId) -> Result<RunSummary, EngineError> {
         self.reader().summary(self.org, run).await
+    }
+
+    /// One step of a run whose head was read, as it is now.
+    pub(crate) async fn step_now(&self, head: &HeadRow, plan: &Plan, step: StepRef) -> Result<StepView, EngineError> {
+        self.reader().step(head, plan, step).await
     }
 
     fn reader(&self) -> Reader<'_> {
@@ -96,6 +102,24 @@ impl Reader<'_> {
             Some(snapshot) => Ok(RunSummary::from(snapshot)),
             None => Err(self.unreadable(head).await),
         }
+    }
+
+    async fn step(&self, head: &HeadRow, plan: &Plan, step: StepRef) -> Result<StepView, EngineError> {
+        let name = step.name(plan);
+        let mut projection = Projection::default();
+        if let Some(snapshot) = self.store.snapshot(head.org, head.run).await? {
+            projection = Projection::partial(snapshot);
+            projection.add(self.store.steps_by_id(head.org, head.run, std::slice::from_ref(&name)).await?);
+        }
+        let mut carried = Carried::new();
+        let projection = self.read_on(head, plan, projection, head.last_seq, |row| keep(&mut carried, row)).await?;
+        let row = projection.steps().get(&name);
+        if let Some(seq) = row.and_then(|row| row.output_seq).filter(|seq| !carried.contains_key(seq)) {
+            let rows = self.store.events_at(head.org, head.run, &[seq]).await?;
+            rows.iter().for_each(|row| keep(&mut carried, row));
+        }
+        let ended = projection.snapshot().is_some_and(|snapshot| snapshot.status.is_terminal());
+        Ok(step_view(plan, step, row, &carried, ended))
     }
 
     async fn head(&self, org: OrgId, run: RunId) -> Result<HeadRow, EngineError> {

@@ -8,6 +8,7 @@ mod step;
 pub(crate) use event::{Event, Transition};
 pub(crate) use page::Page;
 pub(crate) use run::{Run, RunSummary, Started};
+pub(crate) use step::StepDetail;
 
 /// The schema of any JSON value.
 pub(crate) type Any = serde_json::Value;

@@ -29,7 +29,8 @@ async fn all_that_fit_are_told() {
     for _ in 0..5 {
         waiting_runs.push(api.start(&waiting()).await);
     }
-    let other = api.start(&json!({"name": "other", "steps": {"gate": {"skill": "wait", "input": {"signal": "go"}}}})).await;
+    let other =
+        api.start(&json!({"name": "other", "steps": {"gate": {"skill": "wait", "input": {"signal": "go"}}}})).await;
     api.engine.flush_projections().await;
     let body = json!({"action": "cancel", "filter": {"workflow": "waiting"}, "limit": 3, "reason": "maintenance"});
     let first = api.post("/api/v1/runs/bulk", &body).await.body;

@@ -81,7 +81,8 @@ async fn a_payload_that_does_not_fit_is_refused() {
 #[tokio::test]
 async fn all_problems_of_a_document_are_told() {
     let api = Api::new().await;
-    let document = json!({ "name": "bad", "steps": {"a": {"skil": "echo"}, "b": {"skill": "echo", "depends_on": ["c"]}} });
+    let document =
+        json!({ "name": "bad", "steps": {"a": {"skil": "echo"}, "b": {"skill": "echo", "depends_on": ["c"]}} });
     let answer = api.post("/api/v1/runs", &json!({ "document": document })).await;
     answer.is_problem(422, "invalid_document");
     assert!(answer.body["problems"].as_array().unwrap().len() >= 3, "{}", answer.body);

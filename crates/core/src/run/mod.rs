@@ -12,12 +12,14 @@
 //! **Invariant:** a decision that was rejected emitted nothing.
 
 mod apply;
+mod attempts;
 mod checkpoint;
 mod child;
 mod evaluate;
 mod finish;
 mod foreach;
 mod items;
+mod look;
 mod operator;
 mod ready;
 mod recover;
@@ -44,7 +46,9 @@ use crate::time::Timestamp;
 use crate::trace::TraceContext;
 
 pub use apply::Illegal;
+pub use attempts::{Attempt, AttemptStatus, attempts};
 pub use checkpoint::{CHECKPOINT_FORMAT, UnreadableCheckpoint};
+pub use look::{ItemCounts, ResolvedInput};
 pub use start::{SlotQuestion, StartRun, Starting};
 pub use state::{RunState, TimerChange};
 

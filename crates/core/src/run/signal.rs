@@ -102,15 +102,7 @@ impl Decider<'_> {
         }
         let step = match &signal.step {
             None => None,
-            Some(name) => {
-                match StepRef::parse(name, &self.state.plan).filter(|step| self.state.step(*step).is_some()) {
-                    Some(step) => Some(step),
-                    None => {
-                        let message = format!("the run has no step `{name}`");
-                        return Err(Rejection::new(RejectionKind::NotFound, "unknown_step", message));
-                    }
-                }
-            }
+            Some(name) => Some(self.state.find_step(name)?),
         };
         if step.is_none() && matches!(verb, Some(Verb::RetryStep | Verb::SkipStep)) {
             return invalid("missing_step", format!("{} needs `step_id`", signal.name));

@@ -12,8 +12,12 @@ on! {
         a_run_looks_as_it_did_after_each_of_its_events,
         events_that_a_run_does_not_have_are_refused,
         a_summary_says_what_the_whole_run_says,
+        a_step_shows_its_attempts_and_what_it_was_given,
+        items_and_the_steps_they_belong_to_can_be_looked_at,
+        steps_that_did_not_run_have_neither_input_nor_attempts,
+        waits_and_children_say_what_they_wait_for,
     ],
-    postgres: [a_run_looks_as_it_did_after_each_of_its_events, a_summary_says_what_the_whole_run_says]
+    postgres: [a_step_shows_its_attempts_and_what_it_was_given, items_and_the_steps_they_belong_to_can_be_looked_at, a_run_looks_as_it_did_after_each_of_its_events, a_summary_says_what_the_whole_run_says]
 }
 
 const STORY: &str = r#"
@@ -96,4 +100,101 @@ async fn a_summary_says_what_the_whole_run_says(home: Home) {
     gate.let_through(1);
     ended(&engine, id).await;
     assert_eq!(agree().await.steps_done, 2);
+}
+
+async fn detail(engine: &Engine, run: RunId, step: &str) -> Value {
+    json!(within(engine.step(run, step)).await.unwrap())
+}
+
+async fn a_step_shows_its_attempts_and_what_it_was_given(home: Home) {
+    let engine = home.open(config()).await;
+    let document = r#"
+name: again
+defaults: {retry: {max_attempts: 2, backoff_ms: 1}}
+steps:
+  first: {skill: echo, input: {n: 20}}
+  flaky: {skill: fail, input: {times: 1, code: shaky, n: "${{ steps.first.output.n + payload.m }}", id: "${{ run.id }}"}}
+"#;
+    let (id, status) = run(&engine, document, payload(&json!({"m": 1}))).await;
+    assert_eq!(status, RunStatus::Completed);
+    for projected in [false, true] {
+        if projected {
+            engine.flush_projections().await;
+        }
+        let step = detail(&engine, id, "flaky").await;
+        assert_eq!(step["input"], json!({"times": 1, "code": "shaky", "n": 21, "id": id}));
+        assert_eq!(step["depends_on"], json!(["first"]));
+        assert_eq!((&step["status"], &step["output"]), (&json!("completed"), &step["input"]));
+        let [failed, completed] = step["attempts"].as_array().unwrap().as_slice() else { panic!("{step:#}") };
+        assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("shaky")));
+        assert_eq!((&completed["status"], &completed["logical_attempt"]), (&json!("completed"), &json!(2)));
+        assert!(failed["started_at"].as_str() <= failed["ended_at"].as_str(), "{failed}");
+        assert_eq!((&failed["worker"], completed.get("error")), (&json!(engine.node().to_string()), None));
+        assert_eq!(completed["input_hash"], step["input_hash"]);
+        let whole = json!(engine.run(id).await.unwrap());
+        let in_run = whole["steps"].as_array().unwrap().iter().find(|view| view["step_id"] == "flaky").unwrap();
+        for (key, value) in in_run.as_object().unwrap() {
+            assert_eq!(&step[key], value, "{key}");
+        }
+    }
+    let unknown = engine.step(id, "flakey").await.unwrap_err();
+    assert_eq!(unknown.code(), "unknown_step");
+    assert!(unknown.to_string().contains("did you mean `flaky`?"), "{unknown}");
+}
+
+async fn items_and_the_steps_they_belong_to_can_be_looked_at(home: Home) {
+    let engine = home.open(config()).await;
+    // Its history rotates, so that what is looked at is no longer at hand.
+    let document = r#"
+name: many
+steps:
+  list: {skill: echo, input: "${{ range(payload.n) }}"}
+  many: {skill: echo, foreach: "${{ steps.list.output }}", input: {n: "${{ item }}", of: "${{ payload.n }}"}}
+  all: {skill: echo, input: {last: "${{ steps.many.output | last }}"}}
+"#;
+    let (id, _) = run(&engine, document, payload(&json!({"n": 120}))).await;
+    let item = detail(&engine, id, "many[117]").await;
+    assert_eq!((&item["input"], &item["output"]), (&json!({"n": 117, "of": 120}), &json!({"n": 117, "of": 120})));
+    assert_eq!((item["attempts"].as_array().unwrap().len(), item.get("items")), (1, None));
+    let whole = detail(&engine, id, "many").await;
+    let counts = json!({"total": 120, "pending": 0, "running": 0, "completed": 120, "failed": 0, "skipped": 0});
+    assert_eq!((&whole["items"], whole.get("input")), (&counts, None));
+    assert_eq!(whole["output"].as_array().unwrap().len(), 120);
+    assert_eq!(detail(&engine, id, "all").await["input"], json!({"last": {"n": 119, "of": 120}}));
+    assert_eq!(engine.step(id, "many[120]").await.unwrap_err().code(), "unknown_step");
+}
+
+async fn steps_that_did_not_run_have_neither_input_nor_attempts(home: Home) {
+    let engine = home.open(config()).await;
+    let document = r#"
+name: idle
+steps:
+  no: {skill: echo, when: "${{ payload.no }}", input: {n: 1}}
+  wait: {skill: wait, input: {signal: go}}
+  later: {skill: echo, depends_on: [wait], input: {n: 1}}
+"#;
+    let id = start(&engine, document, payload(&json!({"no": false}))).await;
+    for (name, status) in [("no", "skipped"), ("later", "pending")] {
+        let step = detail(&engine, id, name).await;
+        assert_eq!((&step["status"], step.get("input"), &step["attempts"]), (&json!(status), None, &json!([])));
+    }
+}
+
+async fn waits_and_children_say_what_they_wait_for(home: Home) {
+    let engine = home.open(config()).await;
+    engine.deploy("{name: child, steps: {w: {skill: wait, input: {signal: go}}}}").await.unwrap();
+    let document = r#"
+name: parent
+steps:
+  wait: {skill: wait, timeout_ms: 60000, input: {signal: "${{ payload.signal }}"}}
+  call: {skill: workflow, input: {ref: child}}
+"#;
+    let id = start(&engine, document, payload(&json!({"signal": "ready"}))).await;
+    let wait = detail(&engine, id, "wait").await;
+    assert_eq!(wait["attempts"][0]["waits_for"], json!("ready"));
+    assert!(wait["attempts"][0]["due_at"].is_string() && wait["attempts"][0].get("ended_at").is_none(), "{wait:#}");
+    let call = detail(&engine, id, "call").await;
+    let child = call["attempts"][0]["child_run_id"].as_str().unwrap().parse().unwrap();
+    assert_eq!(engine.summary(child).await.unwrap().parent_run_id, Some(id));
+    assert_eq!(call["input"], json!({"ref": "child"}));
 }

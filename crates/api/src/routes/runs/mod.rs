@@ -1,11 +1,13 @@
 //! Runs.
 
+mod at;
 mod bulk;
 mod events;
 mod list;
 mod show;
 mod signal;
 mod start;
+mod step;
 mod transitions;
 mod verbs;
 
@@ -21,6 +23,8 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(list::list, start::start))
         .routes(routes!(bulk::bulk))
         .routes(routes!(show::show))
+        .routes(routes!(at::at))
+        .routes(routes!(step::step))
         .routes(routes!(events::events))
         .routes(routes!(transitions::transitions))
         .routes(routes!(signal::signal))

@@ -43,12 +43,21 @@ pub(super) async fn show(
 ) -> Result<Response> {
     let known = [RunSummary::FIELDS, Run::BODY_FIELDS].concat();
     let mask = query.fields.as_deref().map(|fields| Mask::parse(fields, &known)).transpose()?;
-    let run = Run::from(state.engine.run(run).await?);
-    let seq = run.summary.last_event_seq;
-    if seen(&headers, seq) {
-        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag(seq))]).into_response());
+    // Steps, payload and outputs cost a few more reads: only for those who want them.
+    let short = mask.as_ref().is_some_and(|mask| !Run::BODY_FIELDS.iter().any(|field| mask.wants(field)));
+    if short {
+        let summary = RunSummary::from(state.engine.summary(run).await?);
+        return Ok(unless_seen(&headers, &summary, summary.last_event_seq, mask.as_ref()));
     }
-    Ok(answer(&run, seq, mask.as_ref()))
+    let run = Run::from(state.engine.run(run).await?);
+    Ok(unless_seen(&headers, &run, run.summary.last_event_seq, mask.as_ref()))
+}
+
+fn unless_seen<T: Serialize>(headers: &HeaderMap, value: &T, seq: u64, mask: Option<&Mask>) -> Response {
+    match seen(headers, seq) {
+        true => (StatusCode::NOT_MODIFIED, [(header::ETAG, etag(seq))]).into_response(),
+        false => answer(value, seq, mask),
+    }
 }
 
 /// A value with the ETag of its run, cut down to what was asked for.

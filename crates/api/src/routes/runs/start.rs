@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use milepost_core::document::{self, Loaded};
+use milepost_core::id::RunId;
 use milepost_core::json::Json as RawJson;
 use milepost_core::limits::Limits;
 use milepost_core::plan::Plan;
@@ -89,9 +90,27 @@ pub(super) async fn start(
         priority: body.priority.unwrap_or(0),
         start_at: body.start_at,
     };
+    let by_key = body.request_id.is_none();
     let plan = body.plan(engine).await?;
+    let payload = new.payload.clone();
     let accepted = engine.start_plan(&plan, new).await?;
+    if accepted.existing && by_key {
+        check_same(engine, &plan, &payload, accepted.run).await?;
+    }
     Ok(answer(accepted))
+}
+
+/// A key that comes again must come with the same request.
+async fn check_same(engine: &Engine, plan: &Plan, payload: &RawJson, run: RunId) -> Result<()> {
+    let head = engine.store().head(engine.org(), run).await?;
+    let same = head.is_some_and(|head| head.plan_hash == plan.hash)
+        && engine.run(run).await?.payload.to_value() == payload.to_value();
+    if same {
+        return Ok(());
+    }
+    let detail =
+        format!("this Idempotency-Key started run {run}, which is another one; use a new key for a new request");
+    Err(Problem::unprocessable("idempotency_key_reused", detail))
 }
 
 fn answer(accepted: Accepted) -> (StatusCode, Json<Started>) {

@@ -7,6 +7,7 @@ mod foreach;
 mod golden;
 mod harness;
 mod invariants;
+mod looking;
 mod properties;
 mod random;
 mod recovery;
