@@ -1,7 +1,6 @@
 //! Workflows: documents, and the names that point at them.
 
 mod deploy;
-mod list;
 mod show;
 mod validate;
 
@@ -12,7 +11,7 @@ use crate::state::AppState;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
-        .routes(routes!(list::list, deploy::deploy))
+        .routes(routes!(deploy::deploy))
         .routes(routes!(validate::validate))
         .routes(routes!(show::show))
 }
