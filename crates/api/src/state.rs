@@ -17,11 +17,13 @@ pub struct Settings {
     pub loopback_only: bool,
     /// A reader of a stream that takes nothing for this long is let go.
     pub slow_reader_ms: u64,
+    /// How long requests under way may take once the server is drained.
+    pub drain_ms: u64,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { tokens: Vec::new(), loopback_only: true, slow_reader_ms: 10_000 }
+        Settings { tokens: Vec::new(), loopback_only: true, slow_reader_ms: 10_000, drain_ms: 10_000 }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What every command shares: the flags that come before or after any verb.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use clap::{ArgAction, Args, ValueEnum};
@@ -33,17 +34,9 @@ pub(crate) struct Globals {
         help_heading = GLOBAL
     )]
     pub(crate) format: Format,
-    /// The database: a file (SQLite), or a postgres:// address
-    #[arg(
-        long,
-        global = true,
-        env = "MILEPOST_DB",
-        hide_env_values = true,
-        default_value = database::DEFAULT,
-        value_name = "PATH|URL",
-        help_heading = GLOBAL
-    )]
-    db: String,
+    /// The database: a file (SQLite), or a postgres:// address [env: MILEPOST_DB]
+    #[arg(long, global = true, value_name = "PATH|URL", help_heading = GLOBAL)]
+    db: Option<String>,
     /// Say more on standard error (`-vv`: still more); RUST_LOG has the last word
     #[arg(short = 'v', long, global = true, action = ArgAction::Count, help_heading = GLOBAL)]
     verbose: u8,
@@ -76,6 +69,10 @@ impl FromStr for Limit {
 }
 
 impl LimitFlags {
+    fn pairs(&self) -> impl Iterator<Item = (String, u64)> {
+        self.limits.iter().map(|limit| (limit.name.clone(), limit.value))
+    }
+
     fn apply(&self, limits: &mut Limits) -> anyhow::Result<()> {
         for limit in &self.limits {
             limits.set(&limit.name, limit.value).map_err(|error| Refusal::new("unknown_limit", error.to_string()))?;
@@ -86,9 +83,9 @@ impl LimitFlags {
 
 impl Globals {
     /// Logs go to standard error; by default only what somebody should know.
-    pub(crate) fn start_logging(&self) {
+    pub(crate) fn start_logging(&self, default: &str) {
         let level = match self.verbose {
-            0 => "warn",
+            0 => default,
             1 => "info",
             _ => "debug",
         };
@@ -103,13 +100,23 @@ pub(crate) struct Context {
     pub(crate) format: Format,
     pub(crate) database: Database,
     limits: Limits,
+    db_flag: Option<String>,
+    limit_flags: BTreeMap<String, u64>,
 }
 
 impl Context {
     pub(crate) fn new(globals: Globals) -> anyhow::Result<Context> {
         let mut limits = Limits::default();
         globals.limits.apply(&mut limits)?;
-        Ok(Context { format: globals.format, database: Database::parse(&globals.db), limits })
+        let env = || std::env::var("MILEPOST_DB").ok().filter(|value| !value.is_empty());
+        let db = globals.db.clone().or_else(env).unwrap_or_else(|| database::DEFAULT.to_owned());
+        Ok(Context {
+            format: globals.format,
+            database: Database::parse(&db),
+            limits,
+            db_flag: globals.db,
+            limit_flags: globals.limits.pairs().collect(),
+        })
     }
 
     pub(crate) fn is_json(&self) -> bool {
@@ -121,6 +128,20 @@ impl Context {
         let mut limits = self.limits.clone();
         flags.apply(&mut limits)?;
         Ok(limits)
+    }
+
+    /// `--db`, for verbs that read the rest themselves.
+    pub(crate) fn db_flag(&self) -> Option<&str> {
+        self.db_flag.as_deref()
+    }
+
+    /// `--limit`, before the verb and after it, by name.
+    pub(crate) fn limit_flags(&self, flags: &LimitFlags) -> BTreeMap<String, u64> {
+        self.limit_flags.clone().into_iter().chain(flags.pairs()).collect()
+    }
+
+    pub(crate) fn refuse_server(&self, _verb: &str) -> anyhow::Result<()> {
+        Ok(())
     }
 
     pub(crate) fn default_limits(&self) -> &Limits {

@@ -1,12 +1,15 @@
 //! One file per verb.
 
+pub(crate) mod dev;
 pub(crate) mod doctor;
 pub(crate) mod limits;
 pub(crate) mod migrate;
 pub(crate) mod recover;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod serve;
 mod signal;
+pub(crate) mod token;
 pub(crate) mod validate;
 
 use std::io::Read as _;
