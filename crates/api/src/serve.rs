@@ -27,7 +27,11 @@ pub async fn serve(listener: TcpListener, state: AppState) -> io::Result<()> {
     let service = router(state.clone()).into_make_service();
     let server = axum::serve(listener, service).with_graceful_shutdown(async move { drained.drained().await });
     tokio::select! {
-        ended = async { server.await } => ended,
+        ended = async {
+            server.await?;
+            state.sockets_closed().await;
+            Ok(())
+        } => ended,
         () = async { state.drained().await; tokio::time::sleep(drain).await } => Ok(()),
     }
 }

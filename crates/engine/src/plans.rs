@@ -51,14 +51,19 @@ impl Plans {
         if let Some(plan) = self.cached(org, hash) {
             return Ok(plan);
         }
+        let text = self.text(org, hash).await?;
+        let plan = document::load_stored(&text)
+            .map_err(|problems| corrupt(hash, &problems.first().map(ToString::to_string).unwrap_or_default()))?;
+        Ok(self.keep(org, Arc::new(plan)))
+    }
+
+    /// The canonical text of a stored document.
+    pub(crate) async fn text(&self, org: OrgId, hash: Digest) -> Result<String, EngineError> {
         let blob = self.store.blob(org, hash).await?.ok_or_else(|| corrupt(hash, "it is not there"))?;
         if Digest::of(&blob.content) != hash {
             return Err(corrupt(hash, "its content does not have that hash").into());
         }
-        let text = String::from_utf8(blob.content).map_err(|error| corrupt(hash, &error.to_string()))?;
-        let plan = document::load_stored(&text)
-            .map_err(|problems| corrupt(hash, &problems.first().map(ToString::to_string).unwrap_or_default()))?;
-        Ok(self.keep(org, Arc::new(plan)))
+        Ok(String::from_utf8(blob.content).map_err(|error| corrupt(hash, &error.to_string()))?)
     }
 
     /// A workflow by name, or by `sha256:…`.

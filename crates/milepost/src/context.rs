@@ -9,6 +9,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::database::{self, Database};
 use crate::output::error::Refusal;
+use crate::target::{Otherwise, Target, Wanted};
 
 /// Where `--help` lists what every verb has.
 const GLOBAL: &str = "Global options";
@@ -34,7 +35,13 @@ pub(crate) struct Globals {
         help_heading = GLOBAL
     )]
     pub(crate) format: Format,
-    /// The database: a file (SQLite), or a postgres:// address [env: MILEPOST_DB]
+    /// The server to talk to, such as http://127.0.0.1:7400 [env: MILEPOST_URL]
+    #[arg(long, global = true, value_name = "URL", help_heading = GLOBAL)]
+    server: Option<String>,
+    /// What the server knows you by [env: MILEPOST_TOKEN]
+    #[arg(long, global = true, value_name = "TOKEN", help_heading = GLOBAL)]
+    token: Option<String>,
+    /// The database, where no server is asked: a file (SQLite), or a postgres:// address [env: MILEPOST_DB]
     #[arg(long, global = true, value_name = "PATH|URL", help_heading = GLOBAL)]
     db: Option<String>,
     /// Say more on standard error (`-vv`: still more); RUST_LOG has the last word
@@ -98,9 +105,10 @@ impl Globals {
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) format: Format,
+    /// The one that is named, or the one in this folder. For verbs that work on a database and on nothing else.
     pub(crate) database: Database,
+    wanted: Wanted,
     limits: Limits,
-    db_flag: Option<String>,
     limit_flags: BTreeMap<String, u64>,
 }
 
@@ -108,15 +116,29 @@ impl Context {
     pub(crate) fn new(globals: Globals) -> anyhow::Result<Context> {
         let mut limits = Limits::default();
         globals.limits.apply(&mut limits)?;
-        let env = || std::env::var("MILEPOST_DB").ok().filter(|value| !value.is_empty());
-        let db = globals.db.clone().or_else(env).unwrap_or_else(|| database::DEFAULT.to_owned());
-        Ok(Context {
-            format: globals.format,
-            database: Database::parse(&db),
-            limits,
-            db_flag: globals.db,
-            limit_flags: globals.limits.pairs().collect(),
-        })
+        let env = Wanted::from_env();
+        let token = globals.token.or_else(|| env.token.clone());
+        let wanted = Wanted { server_flag: globals.server, db_flag: globals.db, token, ..env };
+        let database = wanted.database().unwrap_or_else(|| Database::parse(database::DEFAULT));
+        let limit_flags = globals.limits.pairs().collect();
+        Ok(Context { format: globals.format, database, wanted, limits, limit_flags })
+    }
+
+    /// Where the verb goes: to a server or to a database.
+    pub(crate) async fn target(&self, otherwise: Otherwise) -> anyhow::Result<Target> {
+        self.wanted.target(otherwise).await
+    }
+
+    /// For a verb that works on a database only.
+    pub(crate) fn refuse_server(&self, verb: &str) -> anyhow::Result<()> {
+        match self.wanted.server_flag {
+            None => Ok(()),
+            Some(_) => Err(Refusal::new(
+                "needs_database",
+                format!("`milepost {verb}` works on a database, not through a server; name the database with --db"),
+            )
+            .into()),
+        }
     }
 
     pub(crate) fn is_json(&self) -> bool {
@@ -132,16 +154,12 @@ impl Context {
 
     /// `--db`, for verbs that read the rest themselves.
     pub(crate) fn db_flag(&self) -> Option<&str> {
-        self.db_flag.as_deref()
+        self.wanted.db_flag.as_deref()
     }
 
     /// `--limit`, before the verb and after it, by name.
     pub(crate) fn limit_flags(&self, flags: &LimitFlags) -> BTreeMap<String, u64> {
         self.limit_flags.clone().into_iter().chain(flags.pairs()).collect()
-    }
-
-    pub(crate) fn refuse_server(&self, _verb: &str) -> anyhow::Result<()> {
-        Ok(())
     }
 
     pub(crate) fn default_limits(&self) -> &Limits {

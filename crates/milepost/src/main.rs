@@ -1,6 +1,8 @@
 //! The `milepost` program: what a person types, and what it prints. The only place that names a concrete store.
 
+mod backend;
 mod bench;
+mod client;
 mod commands;
 mod config;
 mod context;
@@ -8,6 +10,8 @@ mod database;
 mod output;
 mod progress;
 mod server;
+mod target;
+mod wire;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -66,7 +70,7 @@ async fn main() -> ExitCode {
     };
     outcome.unwrap_or_else(|error| {
         output::error::report(&error, format);
-        ExitCode::from(output::error::WRONG_USE)
+        ExitCode::from(output::error::exit_status(&error))
     })
 }
 

@@ -37,7 +37,8 @@ async fn three_nodes_keep_the_promise_while_one_after_the_other_is_killed() {
     cluster.deploy().await;
     let load = Arc::new(Load::default());
     let callers: Vec<_> = (0..CALLERS).map(|n| tokio::spawn(call(cluster.clone(), load.clone(), n))).collect();
-    let followers: Vec<_> = (0..FOLLOWERS).map(|n| tokio::spawn(follow_some(cluster.clone(), load.clone(), n))).collect();
+    let followers: Vec<_> =
+        (0..FOLLOWERS).map(|n| tokio::spawn(follow_some(cluster.clone(), load.clone(), n))).collect();
     let kills = kill_for(&cluster, duration()).await;
     load.over.store(true, Ordering::Relaxed);
     for task in callers.into_iter().chain(followers) {
@@ -140,14 +141,14 @@ impl Cluster {
             "b": {"skill": "echo", "input": {"n": "${{ steps.a.output.n }}"}},
         }});
         let mixed = json!({"name": "mixed",
-            "defaults": {"retry": {"max_attempts": 5, "backoff_ms": 5, "max_backoff_ms": 20}},
-            "steps": {
-                "flaky": {"skill": "fail", "input": {"times": 2}},
-                "nap": {"skill": "sleep", "input": {"ms": 300}, "depends_on": ["flaky"]},
-                "many": {"skill": "echo", "foreach": [1, 2, 3, 4, 5], "input": {"n": "${{ item }}"}, "depends_on": ["flaky"]},
-                "child": {"skill": "workflow", "input": {"ref": "child", "payload": {"n": "${{ steps.many.output[4].n }}"}}},
-                "last": {"skill": "echo", "input": {"n": "${{ steps.child.output.b.n }}"}, "depends_on": ["nap"]},
-            }});
+        "defaults": {"retry": {"max_attempts": 5, "backoff_ms": 5, "max_backoff_ms": 20}},
+        "steps": {
+            "flaky": {"skill": "fail", "input": {"times": 2}},
+            "nap": {"skill": "sleep", "input": {"ms": 300}, "depends_on": ["flaky"]},
+            "many": {"skill": "echo", "foreach": [1, 2, 3, 4, 5], "input": {"n": "${{ item }}"}, "depends_on": ["flaky"]},
+            "child": {"skill": "workflow", "input": {"ref": "child", "payload": {"n": "${{ steps.many.output[4].n }}"}}},
+            "last": {"skill": "echo", "input": {"n": "${{ steps.child.output.b.n }}"}, "depends_on": ["nap"]},
+        }});
         for document in [child, mixed] {
             let body = json!({ "document": document });
             let deadline = Instant::now() + Duration::from_secs(30);
@@ -168,7 +169,8 @@ async fn call(cluster: Arc<Cluster>, load: Arc<Load>, caller: u64) {
         }
         let body = json!({"workflow": "mixed", "payload": {"n": n}, "request_id": format!("{caller}/{n}")});
         loop {
-            if let Some(started) = cluster.call(random.below(NODES), reqwest::Method::POST, "/runs", Some(&body)).await {
+            if let Some(started) = cluster.call(random.below(NODES), reqwest::Method::POST, "/runs", Some(&body)).await
+            {
                 load.acknowledged.lock().unwrap().insert(started["run_id"].as_str().unwrap().parse().unwrap());
                 break;
             }
@@ -197,7 +199,8 @@ async fn follow_some(cluster: Arc<Cluster>, load: Arc<Load>, follower: u64) {
 /// Reads a stream as far as it goes. Answers whether the run has ended.
 async fn follow(cluster: &Cluster, n: usize, run: RunId, last: &mut u64) -> bool {
     let Some(url) = cluster.nodes[n].lock().unwrap().url() else { return false };
-    let request = cluster.client.get(format!("{url}/api/v1/runs/{run}/stream")).header("last-event-id", last.to_string());
+    let request =
+        cluster.client.get(format!("{url}/api/v1/runs/{run}/stream")).header("last-event-id", last.to_string());
     let Ok(mut response) = request.send().await else { return false };
     if response.status() == 204 {
         return true;

@@ -370,6 +370,12 @@ impl RunState {
         self.timers.iter().map(|(seq, timer)| (*seq, timer.due_at))
     }
 
+    /// When an armed timer is due.
+    #[must_use]
+    pub fn timer_due(&self, seq: u64) -> Option<Timestamp> {
+        self.timers.get(&seq).map(|timer| timer.due_at)
+    }
+
     /// Child runs that this run waits for.
     pub fn awaited_children(&self) -> impl Iterator<Item = RunId> {
         self.children.keys().copied()

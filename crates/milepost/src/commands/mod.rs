@@ -2,13 +2,14 @@
 
 pub(crate) mod dev;
 pub(crate) mod doctor;
+mod follow;
 pub(crate) mod limits;
 pub(crate) mod migrate;
 pub(crate) mod recover;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod serve;
-mod signal;
+mod source;
 pub(crate) mod token;
 pub(crate) mod validate;
 

@@ -220,7 +220,9 @@ fn every_verb_explains_itself_with_examples() {
     let more = [
         "list",
         "show",
+        "watch",
         "events",
+        "logs",
         "signal",
         "pause",
         "resume",

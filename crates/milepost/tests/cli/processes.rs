@@ -177,7 +177,7 @@ fn a_signal_that_does_not_fit_is_refused_with_a_reason() {
     let ended = place.run(&["runs", "cancel", "last"]);
     assert_eq!(ended.code, 2);
     assert!(ended.err.contains("takes no CANCEL any more"), "{}", ended.err);
-    let missing = Place::new().run(&["runs", "pause", "last"]);
+    let missing = Place::new().run(&["runs", "pause", "last", "--db", "none.db"]);
     assert_eq!(missing.code, 2);
     assert!(missing.err.contains("there is no database"), "{}", missing.err);
 }

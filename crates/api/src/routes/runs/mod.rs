@@ -8,6 +8,7 @@ mod show;
 mod signal;
 mod start;
 mod step;
+mod stream;
 mod transitions;
 mod verbs;
 
@@ -26,6 +27,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(at::at))
         .routes(routes!(step::step))
         .routes(routes!(events::events))
+        .routes(routes!(stream::stream))
         .routes(routes!(transitions::transitions))
         .routes(routes!(signal::signal))
         .merge(verbs::routes())

@@ -11,6 +11,7 @@ use milepost_core::json::Json as RawJson;
 use milepost_core::limits::Limits;
 use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
+use milepost_core::trace::TraceContext;
 use milepost_engine::{Accepted, Engine, NewRun};
 use serde::Deserialize;
 use serde_json::Value;
@@ -71,7 +72,8 @@ impl DocumentBody {
 /// Answers when the run is on disk. With a `request_id` (or an `Idempotency-Key`, which stands for one where there is none) the
 /// same request again answers 200 with the run that is there.
 #[utoipa::path(post, path = "/runs", tag = "runs", request_body = StartBody,
-    params(("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request"),
+        ("traceparent" = Option<String>, Header, description = "the caller's trace (W3C); the run becomes part of it")),
     responses(
         (status = 201, description = "the run was started", body = Started),
         (status = 200, description = "a run with that request id was there already", body = Started),
@@ -80,7 +82,7 @@ impl DocumentBody {
 pub(super) async fn start(
     State(state): State<AppState>,
     IdempotencyKey(key): IdempotencyKey,
-    _headers: HeaderMap,
+    headers: HeaderMap,
     Body(body): Body<StartBody>,
 ) -> Result<(StatusCode, Json<Started>)> {
     let engine = &*state.engine;
@@ -89,6 +91,7 @@ pub(super) async fn start(
         request_id: body.request_id.clone().or(key),
         priority: body.priority.unwrap_or(0),
         start_at: body.start_at,
+        trace: trace(&headers),
     };
     let by_key = body.request_id.is_none();
     let plan = body.plan(engine).await?;
@@ -98,6 +101,11 @@ pub(super) async fn start(
         check_same(engine, &plan, &payload, accepted.run).await?;
     }
     Ok(answer(accepted))
+}
+
+/// The caller's trace. A header that is not one is left alone, as its specification asks.
+fn trace(headers: &HeaderMap) -> Option<TraceContext> {
+    headers.get("traceparent")?.to_str().ok()?.parse().ok()
 }
 
 /// A key that comes again must come with the same request.

@@ -16,9 +16,6 @@ use crate::wire::StepDetail;
     params(("run_id" = Uuid, Path, description = "the run"),
         ("step_id" = String, Path, description = "the step, percent-encoded where needed")),
     responses((status = 200, description = "the step", body = StepDetail), NotFound, Problems))]
-pub(super) async fn step(
-    State(state): State<AppState>,
-    RunAnd(run, step): RunAnd<String>,
-) -> Result<Json<StepDetail>> {
+pub(super) async fn step(State(state): State<AppState>, RunAnd(run, step): RunAnd<String>) -> Result<Json<StepDetail>> {
     Ok(Json(state.engine.step(run, &step).await?.into()))
 }

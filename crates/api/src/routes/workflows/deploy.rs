@@ -80,11 +80,7 @@ pub(super) async fn deploy(
     let tag = tag.unwrap_or_else(|| loaded.plan.name.to_string());
     let plan = state.engine.deploy_loaded(loaded).await?;
     let status = StatusCode::CREATED;
-    let answer = Deployed {
-        revision_id: Uuid::nil(),
-        version_hash: format!("sha256:{}", plan.hash),
-        tag,
-        tag_version: 1,
-    };
+    let answer =
+        Deployed { revision_id: Uuid::nil(), version_hash: format!("sha256:{}", plan.hash), tag, tag_version: 1 };
     Ok((status, Json(answer)))
 }

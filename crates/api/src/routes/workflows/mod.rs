@@ -10,8 +10,5 @@ use utoipa_axum::routes;
 use crate::state::AppState;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new()
-        .routes(routes!(deploy::deploy))
-        .routes(routes!(validate::validate))
-        .routes(routes!(show::show))
+    OpenApiRouter::new().routes(routes!(deploy::deploy)).routes(routes!(validate::validate)).routes(routes!(show::show))
 }
