@@ -20,6 +20,7 @@ mod step;
 mod streams;
 pub mod telemetry;
 mod timers;
+mod update;
 pub mod view;
 mod watch;
 
@@ -28,6 +29,7 @@ pub use committer::Accepted;
 pub use doctor::{Diagnosis, Finding, diagnose};
 pub use engine::{Config, Engine, NewRun, list_runs, load_state, transitions};
 pub use error::EngineError;
+pub use milepost_core::change::ChangeRequest;
 pub use milepost_core::run::ItemCounts;
 pub use outlook::{OpenRun, Outlook, open_runs};
 pub use read::read_run;

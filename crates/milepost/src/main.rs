@@ -16,7 +16,7 @@ mod wire;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use context::{Context, Globals};
 
@@ -51,11 +51,14 @@ enum Verb {
     Run(Box<commands::run::Run>),
     Recover(commands::recover::Recover),
     Validate(commands::validate::Validate),
-    Runs(commands::runs::Runs),
+    Deploy(commands::deploy::Deploy),
+    Workflows(commands::workflows::Workflows),
+    Runs(Box<commands::runs::Runs>),
     Migrate(commands::migrate::Migrate),
     Doctor(commands::doctor::Doctor),
     Limits(commands::limits::ShowLimits),
     Bench(bench::Bench),
+    Completion(commands::completion::Completion),
 }
 
 #[tokio::main]
@@ -82,11 +85,14 @@ async fn carry_out(verb: Verb, context: Context) -> anyhow::Result<ExitCode> {
         Verb::Run(run) => Box::pin(run.run(context)).await,
         Verb::Recover(recover) => Box::pin(recover.run(context)).await,
         Verb::Validate(validate) => validate.run(context),
+        Verb::Deploy(deploy) => Box::pin(deploy.run(context)).await,
+        Verb::Workflows(workflows) => Box::pin(workflows.run(context)).await,
         Verb::Runs(runs) => Box::pin(runs.run(context)).await,
         Verb::Migrate(migrate) => migrate.run(context).await,
         Verb::Doctor(doctor) => doctor.run(context).await,
         Verb::Limits(limits) => limits.run(context),
         Verb::Bench(bench) => Box::pin(bench.run()).await,
+        Verb::Completion(completion) => Ok(completion.run(Cli::command())),
     }
 }
 

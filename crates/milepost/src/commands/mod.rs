@@ -1,5 +1,7 @@
 //! One file per verb.
 
+pub(crate) mod completion;
+pub(crate) mod deploy;
 pub(crate) mod dev;
 pub(crate) mod doctor;
 mod follow;
@@ -10,8 +12,10 @@ pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod serve;
 mod source;
+mod start;
 pub(crate) mod token;
 pub(crate) mod validate;
+pub(crate) mod workflows;
 
 use std::io::Read as _;
 
