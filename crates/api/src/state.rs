@@ -24,6 +24,8 @@ pub struct Settings {
     pub keep_alive_ms: u64,
     /// How often clients of WebSockets are asked whether they are still there; one that does not answer twice is not.
     pub ping_ms: u64,
+    /// How long requests under way may take once the server is drained.
+    pub drain_ms: u64,
 }
 
 impl Default for Settings {
@@ -35,6 +37,7 @@ impl Default for Settings {
             goodbye_ms: 5_000,
             keep_alive_ms: 15_000,
             ping_ms: 20_000,
+            drain_ms: 10_000,
         }
     }
 }
