@@ -4,10 +4,12 @@ mod backend;
 mod bench;
 mod client;
 mod commands;
+mod config;
 mod context;
 mod database;
 mod output;
 mod progress;
+mod server;
 mod target;
 mod wire;
 
@@ -43,6 +45,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Dev(commands::dev::Dev),
+    Serve(Box<commands::serve::Serve>),
+    Token(commands::token::Token),
     Run(Box<commands::run::Run>),
     Recover(commands::recover::Recover),
     Validate(commands::validate::Validate),
@@ -59,7 +64,8 @@ enum Verb {
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    cli.globals.start_logging();
+    // A server that is kept tells what happens to it; other verbs tell what somebody should know.
+    cli.globals.start_logging(if matches!(cli.verb, Verb::Serve(_)) { "info" } else { "warn" });
     let format = cli.globals.format;
     let outcome = match Context::new(cli.globals) {
         Ok(context) => carry_out(cli.verb, context).await,
@@ -73,6 +79,9 @@ async fn main() -> ExitCode {
 
 async fn carry_out(verb: Verb, context: Context) -> anyhow::Result<ExitCode> {
     match verb {
+        Verb::Dev(dev) => Box::pin(dev.run(context)).await,
+        Verb::Serve(serve) => Box::pin(serve.run(context)).await,
+        Verb::Token(token) => token.run(&context),
         Verb::Run(run) => Box::pin(run.run(context)).await,
         Verb::Recover(recover) => Box::pin(recover.run(context)).await,
         Verb::Validate(validate) => validate.run(context),
