@@ -34,7 +34,7 @@ pub struct Problem {
 
 /// One thing that is wrong with a document.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct DocumentProblem {
+pub(crate) struct DocumentProblem {
     code: String,
     message: String,
     /// A JSON pointer with steps by their id.

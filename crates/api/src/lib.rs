@@ -12,10 +12,12 @@ mod error;
 mod extract;
 mod fields;
 mod guard;
+pub mod metrics;
 mod openapi;
 mod routes;
 mod serve;
 mod state;
+mod streams;
 mod wire;
 
 pub use error::Problem;

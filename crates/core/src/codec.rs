@@ -117,6 +117,8 @@ struct QueuedData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     parent: Option<ParentData>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     base: Option<BaseData>,
     payload: Json,
 }
@@ -282,6 +284,7 @@ fn encode_queued(queued: &Queued) -> Json {
             logical_attempt: parent.logical_attempt,
             depth: parent.depth,
         }),
+        traceparent: queued.trace.map(|trace| trace.to_string()),
         base: queued.base.as_ref().map(|base| BaseData { run: base.run, changes: base.changes.clone() }),
         payload: queued.payload.clone(),
     })
@@ -334,6 +337,8 @@ fn decode_queued(data: QueuedData) -> Queued {
             logical_attempt: parent.logical_attempt,
             depth: parent.depth,
         }),
+        // A run goes on without its trace rather than not at all.
+        trace: data.traceparent.and_then(|text| text.parse().ok()),
         base: data.base.map(|base| BaseRun { run: base.run, changes: base.changes }),
     }
 }

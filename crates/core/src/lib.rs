@@ -18,3 +18,4 @@ pub mod record;
 pub mod run;
 pub mod status;
 pub mod time;
+pub mod trace;

@@ -12,6 +12,7 @@ use milepost_core::record::EventRow;
 use milepost_core::run::{Command, RunState, Signal, StartRun, Starting};
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
+use milepost_core::trace::TraceContext;
 use milepost_store::Store;
 use milepost_store::rows::{HeadRow, RunFilter, TransitionRow};
 use tokio::sync::{mpsc, oneshot};
@@ -27,6 +28,7 @@ use crate::projector::{self, Projector, ProjectorHandle};
 use crate::reaper::Reaper;
 use crate::skills::{BuiltInOptions, LogSink, SkillContext, SkillError, Skills};
 use crate::streams::{self, EventStream, Hub};
+use crate::telemetry::{OtlpConfig, Telemetry, Tracing};
 use crate::timers::{TimerHandle, Timers};
 use crate::view::RunSummary;
 use crate::watch::Watchers;
@@ -46,6 +48,8 @@ pub struct Config {
     /// Without it the engine only writes what it is asked to: it begins no steps, fires no timers and takes nothing over.
     /// What it leaves ready is taken over by another node once this one has gone.
     pub takes_steps: bool,
+    /// Where traces of the runs that end here are sent, if anywhere.
+    pub traces: Option<OtlpConfig>,
 }
 
 impl Default for Config {
@@ -59,6 +63,7 @@ impl Default for Config {
             clock: Arc::new(SystemClock),
             log: None,
             takes_steps: true,
+            traces: None,
         }
     }
 }
@@ -80,11 +85,13 @@ pub struct NewRun {
     pub request_id: Option<String>,
     pub priority: i32,
     pub start_at: Option<Timestamp>,
+    /// The trace that the run goes on with; without one it is a trace of its own.
+    pub trace: Option<TraceContext>,
 }
 
 impl Default for NewRun {
     fn default() -> Self {
-        NewRun { payload: Json::trusted("{}"), request_id: None, priority: 0, start_at: None }
+        NewRun { payload: Json::trusted("{}"), request_id: None, priority: 0, start_at: None, trace: None }
     }
 }
 
@@ -102,6 +109,7 @@ pub struct Engine {
     projector: ProjectorHandle,
     watchers: Arc<Watchers>,
     streams: Arc<Hub>,
+    telemetry: Telemetry,
     running: Mutex<Running>,
 }
 
@@ -111,6 +119,7 @@ struct Running {
     stop: Option<oneshot::Sender<()>>,
     committer: Option<JoinHandle<()>>,
     services: Vec<JoinHandle<()>>,
+    tracing: Option<Tracing>,
 }
 
 impl Engine {
@@ -129,6 +138,7 @@ impl Engine {
     pub async fn open_with(store: Arc<dyn Store>, config: Config) -> Result<Engine, EngineError> {
         let node = NodeId(crate::clock::entropy().cast_signed());
         let plans = Arc::new(Plans::new(store.clone()));
+        let (telemetry, tracing) = Telemetry::new(config.traces, &store, node);
         let (inbox, requests) = Inbox::new();
         let (projector, projector_inbox) = ProjectorHandle::new();
         let timers = TimerHandle::new();
@@ -145,6 +155,7 @@ impl Engine {
             projector: projector.clone(),
             timers: timers.clone(),
             watchers: watchers.clone(),
+            telemetry: telemetry.clone(),
             inbox: inbox.clone(),
             inline_concurrency: if config.takes_steps { config.inline_concurrency.max(1) } else { 0 },
             cached_bytes: config.cached_bytes,
@@ -159,7 +170,8 @@ impl Engine {
         };
         let committer = tokio::spawn(committer.run(requests, stopped));
         let timers = Timers { store: store.clone(), clock: config.clock.clone(), inbox: inbox.clone(), handle: timers };
-        let projector_task = Projector::new(store.clone(), config.clock.clone(), projector_inbox);
+        let projector_task =
+            Projector::new(store.clone(), config.clock.clone(), projector_inbox, telemetry.metrics.clone());
         let mut services =
             vec![tokio::spawn(projector_task.run()), tokio::spawn(herald.run()), tokio::spawn(poll.run())];
         if config.takes_steps {
@@ -181,7 +193,8 @@ impl Engine {
             projector,
             watchers,
             streams,
-            running: Mutex::new(Running { stop: Some(stop), committer: Some(committer), services }),
+            telemetry: telemetry.without_traces(),
+            running: Mutex::new(Running { stop: Some(stop), committer: Some(committer), services, tracing }),
         })
     }
 
@@ -336,6 +349,7 @@ impl Engine {
             priority: new.priority,
             start_at: new.start_at,
             parent: None,
+            trace: new.trace,
             base: None,
         }
     }
@@ -439,6 +453,16 @@ impl Engine {
         self.projector.lag_ms()
     }
 
+    /// Sets those metrics that say how things stand at the moment. For whoever is about to read them.
+    pub fn observe_gauges(&self) {
+        let metrics = &self.telemetry.metrics;
+        metrics.queue_depth.set(self.inbox.depth() as f64);
+        metrics.ready.set(self.telemetry.ready() as f64);
+        metrics.executing.set(self.executor.count() as f64);
+        metrics.projector_lag.set(self.projector.lag_ms() as f64 / 1000.0);
+        metrics.projector_queue.set(self.projector.depth() as f64);
+    }
+
     /// Drops a run's projection and makes it anew from its log.
     ///
     /// # Errors
@@ -468,7 +492,11 @@ impl Engine {
             let _ = service.await;
         }
         if let Err(error) = self.store.leave(self.node).await {
-            tracing::warn!(%error, "this node could not say that it leaves");
+            tracing::warn!(node = %self.node, %error, "this node could not say that it leaves");
+        }
+        // Others may take over by now: this only reads.
+        if let Some(tracing) = running.tracing {
+            tracing.finish().await;
         }
     }
 }
@@ -477,6 +505,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         let running = std::mem::take(&mut *self.running.lock().expect("no holder of this lock panics"));
         running.committer.iter().chain(&running.services).for_each(JoinHandle::abort);
+        running.tracing.iter().for_each(Tracing::abort);
         self.streams.close_now();
         self.executor.abort_all();
     }

@@ -19,6 +19,7 @@ mod reaper;
 pub mod skills;
 mod step;
 mod streams;
+pub mod telemetry;
 mod timers;
 mod update;
 pub mod view;

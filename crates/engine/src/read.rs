@@ -71,8 +71,8 @@ struct Reader<'a> {
 impl Reader<'_> {
     async fn now(&self, org: OrgId, run: RunId) -> Result<RunView, EngineError> {
         let head = self.head(org, run).await?;
-        let projection = match self.store.snapshot(org, run).await? {
-            Some(snapshot) => Projection::whole(snapshot, self.store.steps(org, run).await?),
+        let projection = match self.store.projection(org, run).await? {
+            Some((snapshot, steps)) => Projection::whole(snapshot, steps),
             None => Projection::default(),
         };
         self.view(&head, projection, head.last_seq).await

@@ -11,7 +11,7 @@ use milepost_core::record::EventRow;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{SnapshotRow, StepRow};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::projector::Projection;
 
@@ -81,7 +81,7 @@ pub struct StepView {
 }
 
 /// An event on the wire.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EventView {
     pub event_id: EventId,
     pub run_id: RunId,

@@ -1,5 +1,6 @@
 //! What every command shares: the flags that come before or after any verb.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use clap::{ArgAction, Args, ValueEnum};
@@ -8,6 +9,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::database::{self, Database};
 use crate::output::error::Refusal;
+use crate::target::{Otherwise, Target, Wanted};
 
 /// Where `--help` lists what every verb has.
 const GLOBAL: &str = "Global options";
@@ -33,17 +35,15 @@ pub(crate) struct Globals {
         help_heading = GLOBAL
     )]
     pub(crate) format: Format,
-    /// The database: a file (SQLite), or a postgres:// address
-    #[arg(
-        long,
-        global = true,
-        env = "MILEPOST_DB",
-        hide_env_values = true,
-        default_value = database::DEFAULT,
-        value_name = "PATH|URL",
-        help_heading = GLOBAL
-    )]
-    db: String,
+    /// The server to talk to, such as http://127.0.0.1:7400 [env: MILEPOST_URL]
+    #[arg(long, global = true, value_name = "URL", help_heading = GLOBAL)]
+    server: Option<String>,
+    /// What the server knows you by [env: MILEPOST_TOKEN]
+    #[arg(long, global = true, value_name = "TOKEN", help_heading = GLOBAL)]
+    token: Option<String>,
+    /// The database, where no server is asked: a file (SQLite), or a postgres:// address [env: MILEPOST_DB]
+    #[arg(long, global = true, value_name = "PATH|URL", help_heading = GLOBAL)]
+    db: Option<String>,
     /// Say more on standard error (`-vv`: still more); RUST_LOG has the last word
     #[arg(short = 'v', long, global = true, action = ArgAction::Count, help_heading = GLOBAL)]
     verbose: u8,
@@ -76,6 +76,10 @@ impl FromStr for Limit {
 }
 
 impl LimitFlags {
+    fn pairs(&self) -> impl Iterator<Item = (String, u64)> {
+        self.limits.iter().map(|limit| (limit.name.clone(), limit.value))
+    }
+
     fn apply(&self, limits: &mut Limits) -> anyhow::Result<()> {
         for limit in &self.limits {
             limits.set(&limit.name, limit.value).map_err(|error| Refusal::new("unknown_limit", error.to_string()))?;
@@ -86,9 +90,9 @@ impl LimitFlags {
 
 impl Globals {
     /// Logs go to standard error; by default only what somebody should know.
-    pub(crate) fn start_logging(&self) {
+    pub(crate) fn start_logging(&self, default: &str) {
         let level = match self.verbose {
-            0 => "warn",
+            0 => default,
             1 => "info",
             _ => "debug",
         };
@@ -101,15 +105,40 @@ impl Globals {
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) format: Format,
+    /// The one that is named, or the one in this folder. For verbs that work on a database and on nothing else.
     pub(crate) database: Database,
+    wanted: Wanted,
     limits: Limits,
+    limit_flags: BTreeMap<String, u64>,
 }
 
 impl Context {
     pub(crate) fn new(globals: Globals) -> anyhow::Result<Context> {
         let mut limits = Limits::default();
         globals.limits.apply(&mut limits)?;
-        Ok(Context { format: globals.format, database: Database::parse(&globals.db), limits })
+        let env = Wanted::from_env();
+        let token = globals.token.or_else(|| env.token.clone());
+        let wanted = Wanted { server_flag: globals.server, db_flag: globals.db, token, ..env };
+        let database = wanted.database().unwrap_or_else(|| Database::parse(database::DEFAULT));
+        let limit_flags = globals.limits.pairs().collect();
+        Ok(Context { format: globals.format, database, wanted, limits, limit_flags })
+    }
+
+    /// Where the verb goes: to a server or to a database.
+    pub(crate) async fn target(&self, otherwise: Otherwise) -> anyhow::Result<Target> {
+        self.wanted.target(otherwise).await
+    }
+
+    /// For a verb that works on a database only.
+    pub(crate) fn refuse_server(&self, verb: &str) -> anyhow::Result<()> {
+        match self.wanted.server_flag {
+            None => Ok(()),
+            Some(_) => Err(Refusal::new(
+                "needs_database",
+                format!("`milepost {verb}` works on a database, not through a server; name the database with --db"),
+            )
+            .into()),
+        }
     }
 
     pub(crate) fn is_json(&self) -> bool {
@@ -121,6 +150,16 @@ impl Context {
         let mut limits = self.limits.clone();
         flags.apply(&mut limits)?;
         Ok(limits)
+    }
+
+    /// `--db`, for verbs that read the rest themselves.
+    pub(crate) fn db_flag(&self) -> Option<&str> {
+        self.wanted.db_flag.as_deref()
+    }
+
+    /// `--limit`, before the verb and after it, by name.
+    pub(crate) fn limit_flags(&self, flags: &LimitFlags) -> BTreeMap<String, u64> {
+        self.limit_flags.clone().into_iter().chain(flags.pairs()).collect()
     }
 
     pub(crate) fn default_limits(&self) -> &Limits {

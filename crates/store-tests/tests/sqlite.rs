@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use milepost_core::id::{NodeId, RunId};
 use milepost_core::json::Json;
+use milepost_store::migrations::{SQLITE, latest};
 use milepost_store::rows::{HeadWrite, NewHead, Question, Recorded, RunFilter, RunWrite, WriteResult};
 use milepost_store::sqlite::{self, Options, SqliteStore};
 use milepost_store::{Store, StoreError};
@@ -49,7 +50,7 @@ async fn what_was_committed_is_there_after_reopening() {
     let folder = folder();
     let run = new_run();
     let store = open(&folder);
-    assert_eq!(store.schema_version().await.unwrap(), 1);
+    assert_eq!(store.schema_version().await.unwrap(), latest(SQLITE));
     store.commit(batch([start(run, 3)]).into()).await.unwrap();
     drop(store);
     assert!(!folder.path().join("runs.db-wal").exists(), "closed in good order, the file stands alone");

@@ -524,7 +524,8 @@ async fn projections_move_by_compare_and_swap() {
     ];
     assert_eq!(store.project(writes).await.unwrap(), [Written, Conflict, Conflict]);
     assert_eq!(store.owned_runs(NODE, None, 10).await.unwrap().len(), 4);
-    assert_eq!(store.steps(ORG, ids[1]).await.unwrap(), projection(ids[1], 1, 2, RunStatus::Paused).steps);
+    let (_, steps) = store.projection(ORG, ids[1]).await.unwrap().unwrap();
+    assert_eq!(steps, projection(ids[1], 1, 2, RunStatus::Paused).steps);
 
     let page = |filter: RunFilter| {
         let store = &store;
@@ -534,15 +535,20 @@ async fn projections_move_by_compare_and_swap() {
     assert_eq!(page(RunFilter { limit: 10, ..RunFilter::default() }).await, newest_first);
     let after = RunFilter { limit: 2, before: Some(ids[3]), ..RunFilter::default() };
     assert_eq!(page(after).await, [ids[2], ids[1]]);
-    let paused = RunFilter { limit: 2, status: Some(RunStatus::Paused), ..RunFilter::default() };
+    let paused = RunFilter { limit: 2, statuses: vec![RunStatus::Paused], ..RunFilter::default() };
     assert_eq!(page(paused).await, [ids[1]]);
-    let both =
-        RunFilter { limit: 9, status: Some(RunStatus::Running), workflow: Some("w".to_owned()), before: Some(ids[4]) };
+    let both = RunFilter {
+        limit: 9,
+        statuses: vec![RunStatus::Running],
+        workflow: Some("w".to_owned()),
+        before: Some(ids[4]),
+        ..RunFilter::default()
+    };
     assert_eq!(page(both).await, [ids[3], ids[2], ids[0]]);
 
     store.drop_projection(ORG, ids[1]).await.unwrap();
     assert!(store.snapshot(ORG, ids[1]).await.unwrap().is_none());
-    assert_eq!(store.steps(ORG, ids[1]).await.unwrap(), []);
+    assert!(store.projection(ORG, ids[1]).await.unwrap().is_none());
     assert_eq!(store.count_runs().await.unwrap(), 5);
     assert_eq!(store.open_runs(Some(ids[2]), 10).await.unwrap().len(), 2);
 }

@@ -3,7 +3,9 @@
 mod docs;
 mod health;
 mod home;
+mod metrics;
 mod runs;
+mod socket;
 mod workflows;
 
 use axum::Router;
@@ -27,8 +29,12 @@ const BODY_BYTES: usize = 8 * 1024 * 1024;
 
 /// The calls of the API, with their description.
 pub(crate) fn api() -> OpenApiRouter<AppState> {
-    let calls = OpenApiRouter::new().merge(runs::routes()).merge(workflows::routes()).routes(routes!(docs::openapi));
-    OpenApiRouter::with_openapi(openapi::base()).nest("/api/v1", calls).merge(health::routes())
+    let calls = OpenApiRouter::new()
+        .merge(runs::routes())
+        .merge(socket::routes())
+        .merge(workflows::routes())
+        .routes(routes!(docs::openapi));
+    OpenApiRouter::with_openapi(openapi::base()).nest("/api/v1", calls).merge(health::routes()).merge(metrics::routes())
 }
 
 /// All that the server answers.
@@ -46,6 +52,7 @@ pub fn router(state: AppState) -> Router {
         .layer(CompressionLayer::new().compress_when(compressed))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(state.clone(), guard))
+        .layer(middleware::from_fn(crate::metrics::measure))
         .with_state(state)
 }
 

@@ -44,6 +44,7 @@ use crate::json::Json;
 use crate::limits::Limits;
 use crate::plan::StepIndex;
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 pub use apply::Illegal;
 pub use attempts::{Attempt, AttemptStatus, attempts};
@@ -163,6 +164,8 @@ pub struct Task {
     /// `shots[3]`.
     pub step_id: String,
     pub input: Json,
+    /// The trace of whoever started the run.
+    pub trace: Option<TraceContext>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -172,6 +175,8 @@ pub struct ChildStart {
     pub payload: Json,
     pub priority: i32,
     pub parent: crate::event::ParentStep,
+    /// The parent's trace goes on in the child, below the step that starts it.
+    pub trace: TraceContext,
 }
 
 /// What a command led to.

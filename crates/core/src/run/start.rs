@@ -14,6 +14,7 @@ use crate::json::Json;
 use crate::plan::{Concurrency, OnLimit, Plan, StepIndex};
 use crate::status::RunStatus;
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 /// A run that somebody wants.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct StartRun {
     pub priority: i32,
     pub start_at: Option<Timestamp>,
     pub parent: Option<ParentStep>,
+    /// The trace of whoever asks for it; without one the run is a trace of its own.
+    pub trace: Option<TraceContext>,
     /// Of an update run.
     pub base: Option<BaseRun>,
 }
@@ -124,6 +127,7 @@ impl Starting {
                 start_at: request.start_at.filter(|at| *at > context.now),
                 slot_key,
                 parent: request.parent,
+                trace: request.trace,
                 base: request.base,
             })),
         };

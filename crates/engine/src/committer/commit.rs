@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use milepost_core::event::{ErrorInfo, Event};
@@ -23,6 +24,7 @@ use crate::projector::Committed;
 pub(super) struct InFlight {
     result: BoxFuture<'static, Result<Vec<Wrote>, StoreError>>,
     runs: Vec<RunPending>,
+    since: Instant,
     persisted_at: Timestamp,
 }
 
@@ -32,8 +34,8 @@ impl InFlight {
     }
 }
 
-/// What became of a batch, its runs, and when it was put together.
-pub(super) type Done = (Result<Vec<Wrote>, StoreError>, Vec<RunPending>, Timestamp);
+/// What became of a batch, its runs, when it was put together, and when it was sent.
+pub(super) type Done = (Result<Vec<Wrote>, StoreError>, Vec<RunPending>, Timestamp, Instant);
 
 /// Waits for the batch on its way; for ever if there is none.
 pub(super) async fn done(in_flight: &mut Option<InFlight>) -> Done {
@@ -41,9 +43,9 @@ pub(super) async fn done(in_flight: &mut Option<InFlight>) -> Done {
         None => std::future::pending().await,
         Some(flying) => {
             let result = (&mut flying.result).await;
-            let persisted_at = flying.persisted_at;
+            let (persisted_at, since) = (flying.persisted_at, flying.since);
             let runs = in_flight.take().map(|flying| flying.runs).unwrap_or_default();
-            (result, runs, persisted_at)
+            (result, runs, persisted_at, since)
         }
     }
 }
@@ -58,10 +60,11 @@ impl Committer {
         let (batch, runs) = self.pending.close(persisted_at);
         let (store, batch) = (self.parts.store.clone(), Arc::new(batch));
         let result = Box::pin(async move { commit_apart(&*store, batch).await });
-        self.in_flight = Some(InFlight { result, runs, persisted_at });
+        self.in_flight = Some(InFlight { result, runs, persisted_at, since: Instant::now() });
     }
 
     async fn send_with_questions(&mut self) {
+        let since = Instant::now();
         let (asking, questions) = self.take_asking().await;
         let (mut transaction, answers) = match self.parts.store.ask(questions.iter().flatten().cloned().collect()).await
         {
@@ -87,7 +90,7 @@ impl Committer {
         let persisted_at = self.parts.clock.now();
         let (batch, runs) = self.pending.close(persisted_at);
         let result = commit_in(transaction, &*self.parts.store, Arc::new(batch)).await;
-        self.committed((result, runs, persisted_at));
+        self.committed((result, runs, persisted_at, since));
     }
 
     fn questions(&mut self, ask: &Asking) -> Vec<Question> {
@@ -210,14 +213,19 @@ impl Committer {
     }
 
     /// A batch has ended.
-    pub(super) fn committed(&mut self, (result, runs, persisted_at): Done) {
+    pub(super) fn committed(&mut self, (result, runs, persisted_at, since): Done) {
+        let now = Instant::now();
+        self.count_commit(&runs, now - since);
         self.again.append(&mut self.held);
         match result {
             Ok(results) => {
                 let mut news = Vec::with_capacity(runs.len());
                 for (run, result) in runs.into_iter().zip(results) {
                     match result {
-                        Wrote::Written => news.push(self.written(run, persisted_at)),
+                        Wrote::Written => {
+                            self.count_written(&run, now);
+                            news.push(self.written(run, persisted_at));
+                        }
                         Wrote::Conflict => self.conflicted(run),
                         Wrote::Refused => self.refused(run),
                         Wrote::Unknown => self.failed(run, &StoreError::Unavailable("try again".to_owned())),
@@ -232,6 +240,25 @@ impl Committer {
                     self.failed(run, &error);
                 }
             }
+        }
+    }
+
+    fn count_commit(&self, runs: &[RunPending], took: Duration) {
+        let metrics = &self.parts.telemetry.metrics;
+        metrics.commits.increment(1);
+        metrics.commit_seconds.record(took);
+        metrics.batch_runs.record(runs.len() as f64);
+        metrics.batch_events.record(runs.iter().map(|run| run.events.len()).sum::<usize>() as f64);
+    }
+
+    fn count_written(&self, run: &RunPending, now: Instant) {
+        let telemetry = &self.parts.telemetry;
+        telemetry.written(run.org, run.run, &run.plan, &run.events);
+        for since in &run.ready_since {
+            telemetry.metrics.ready_to_started.record(now - *since);
+        }
+        if run.decided.iter().any(|decided| decided.kind.takes_over()) {
+            telemetry.metrics.adopted.increment(1);
         }
     }
 
@@ -318,6 +345,7 @@ impl Committer {
 
     /// Somebody else changed the run: it is read again, and what was asked of it is decided again.
     fn conflicted(&mut self, run: RunPending) {
+        self.parts.telemetry.metrics.conflicts.increment(1);
         tracing::debug!(run = %run.run, "lost a race for a run");
         self.ready.free(run.execute.len());
         self.drop_pending(run.run);
@@ -373,7 +401,7 @@ impl Committer {
     pub(super) fn later(&self, request: Request) {
         let inbox = self.parts.inbox.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+            tokio::time::sleep(Duration::from_millis(250)).await;
             inbox.report(request).await;
         });
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use milepost_core::event::Body;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
@@ -37,6 +38,7 @@ const RUNNABLE_PLANS: usize = 10_000;
 impl Committer {
     /// Decides requests and all that follows from them.
     pub(super) async fn take(&mut self, requests: &mut Vec<Request>) {
+        self.ready.set_now(Instant::now());
         self.forget_outdated(requests);
         let failed = self.load(runs_of(requests)).await;
         let mut follow_ups = FollowUps::new();
@@ -59,6 +61,7 @@ impl Committer {
             }
             self.dispatch(&mut follow_ups).await;
         }
+        self.parts.telemetry.set_ready(self.ready.len());
         self.states.shrink();
     }
 
@@ -97,6 +100,9 @@ impl Committer {
             let command = Command::Dispatch { step: ready.step, worker: self.parts.node };
             // Out of date if it does not fit: the run was paused, stopped or has moved on.
             let _ = self.decide_command(ready.org, ready.run, &command, None, follow_ups);
+            if let Some(pending) = self.pending.get(ready.run) {
+                pending.handed_out(ready.since);
+            }
         }
     }
 
@@ -193,6 +199,10 @@ impl Committer {
             (entry.elsewhere, entry.owned) = (false, false);
         }
         let expected_seq = entry.state.last_seq;
+        let due_at = match command {
+            Command::FireTimer { seq } => entry.state.timer_due(*seq),
+            _ => None,
+        };
         let decision = match milepost_core::run::decide(&mut entry.state, command.clone(), &context) {
             Ok(decision) => decision,
             Err(rejection) => return Err(self.rejected(org, run, command, expected_seq, rejection)),
@@ -207,6 +217,10 @@ impl Committer {
         });
         let take_over = matches!(command, Command::Adopt { .. });
         if take_over || !decision.events.is_empty() || !decision.effects.is_empty() {
+            // A timer that rings again and again, because its run is paused, is late only when it moves something.
+            if let Some(due_at) = due_at {
+                self.parts.telemetry.metrics.timers_late.record(now.ms_since(due_at) as f64 / 1000.0);
+            }
             self.record(run, expected_seq, decision, None, follow_ups);
         } else if !decision.missing.is_empty() {
             follow_ups.push_back(FollowUp::Missing { org, run, seqs: decision.missing });

@@ -37,6 +37,7 @@ use crate::error::EngineError;
 use crate::executor::Executor;
 use crate::plans::Plans;
 use crate::projector::{Committed, ProjectorHandle};
+use crate::telemetry::Telemetry;
 use crate::timers::TimerHandle;
 use crate::watch::Watchers;
 
@@ -100,6 +101,13 @@ impl RequestKind {
             | RequestKind::Care { run, .. }
             | RequestKind::Look { run, .. } => *run,
         }
+    }
+}
+
+impl RequestKind {
+    /// A run of a node that is gone.
+    fn takes_over(&self) -> bool {
+        matches!(self, RequestKind::Command { command: Command::Adopt { lost: Some(_) }, .. })
     }
 }
 
@@ -168,6 +176,11 @@ impl Inbox {
         answer.await.map_err(|_| EngineError::ShuttingDown)?
     }
 
+    /// Requests that wait in line.
+    pub(crate) fn depth(&self) -> usize {
+        self.sender.max_capacity() - self.sender.capacity()
+    }
+
     /// Puts a request in line. After shutdown there is nobody to take it; recovery will see to the run.
     pub(crate) async fn report(&self, request: Request) {
         let _ = self.sender.send(request).await;
@@ -206,6 +219,7 @@ pub(crate) struct Parts {
     pub(crate) projector: ProjectorHandle,
     pub(crate) timers: TimerHandle,
     pub(crate) watchers: Arc<Watchers>,
+    pub(crate) telemetry: Telemetry,
     pub(crate) inbox: Inbox,
     pub(crate) inline_concurrency: usize,
     pub(crate) cached_bytes: usize,

@@ -94,6 +94,7 @@ impl Committer {
                     priority: child.priority,
                     start_at: None,
                     parent: Some(child.parent),
+                    trace: Some(child.trace),
                     base: None,
                 };
                 self.decide_start(start, plan, None, Some(with), follow_ups);

@@ -21,6 +21,7 @@ use milepost_store::{Result, Store, StoreError};
 use tokio::sync::{Notify, mpsc};
 
 use crate::clock::Clock;
+use crate::telemetry::metrics::Metrics;
 
 pub(crate) use reduce::Projection;
 
@@ -88,6 +89,11 @@ impl ProjectorHandle {
         let _ = self.sender.send(Message::Committed(committed)).await;
     }
 
+    /// Commits that wait in line.
+    pub(crate) fn depth(&self) -> usize {
+        self.sender.max_capacity() - self.sender.capacity()
+    }
+
     /// Waits until all that was committed before is projected.
     pub(crate) async fn flush(&self) {
         let done = Arc::new(Notify::new());
@@ -112,6 +118,7 @@ pub(crate) struct Projector {
     pub(crate) clock: Arc<dyn Clock>,
     waiting: HashMap<RunId, Waiting>,
     inbox: ProjectorInbox,
+    metrics: Arc<Metrics>,
 }
 
 /// A run that has something to be projected.
@@ -135,8 +142,13 @@ impl Waiting {
 }
 
 impl Projector {
-    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, inbox: ProjectorInbox) -> Projector {
-        Projector { store, clock, waiting: HashMap::new(), inbox }
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        inbox: ProjectorInbox,
+        metrics: Arc<Metrics>,
+    ) -> Projector {
+        Projector { store, clock, waiting: HashMap::new(), inbox, metrics }
     }
 
     pub(crate) async fn run(mut self) {
@@ -219,7 +231,8 @@ impl Projector {
         let lag_ms = oldest.map_or(0, |since| now.ms_since(since));
         self.inbox.lag_ms.store(lag_ms, Ordering::Relaxed);
         if lag_ms > LAG_HIGH_MS {
-            tracing::warn!(lag_ms, "PROJECTOR_LAG_HIGH");
+            tracing::warn!(lag_ms, runs = self.waiting.len(), "PROJECTOR_LAG_HIGH");
+            self.metrics.projector_lag_high.increment(1);
         }
         let mut due: Vec<RunId> =
             self.waiting.iter().filter(|(_, waiting)| waiting.since.is_some()).map(|(run, _)| *run).collect();
@@ -248,7 +261,10 @@ impl Projector {
                 match read_up(&*self.store, waiting.org, *run, &waiting.plan).await? {
                     Some(projection) => waiting.projection = Some(projection),
                     // A gap: this run's projection stands still until it closes.
-                    None => continue,
+                    None => {
+                        self.metrics.projector_gap.increment(1);
+                        continue;
+                    }
                 }
             }
             let write = waiting.projection.as_ref();

@@ -21,5 +21,6 @@ mod scenarios;
 mod signals;
 mod streams;
 mod timers;
+mod traces;
 mod two_nodes;
 mod updates;

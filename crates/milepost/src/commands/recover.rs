@@ -13,7 +13,7 @@ use milepost_store::Store;
 use serde::Serialize;
 use serde_json::json;
 
-use super::run::config;
+use crate::backend::config;
 use crate::context::{Context, LimitFlags};
 use crate::database::Database;
 use crate::output::{print_json, table, time};
@@ -53,6 +53,7 @@ struct Row {
 
 impl Recover {
     pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
+        context.refuse_server("recover")?;
         let limits = context.limits(&self.limits)?;
         let store = context.database.open().await?;
         let mut seen = BTreeMap::new();

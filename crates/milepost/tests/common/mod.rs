@@ -10,7 +10,7 @@ use milepost_engine::{Clock, SystemClock, diagnose};
 use milepost_store::Store;
 
 /// The address of a new schema in the Postgres for tests.
-pub fn postgres_schema(name: &str) -> String {
+pub(crate) fn postgres_schema(name: &str) -> String {
     let server = std::env::var("MILEPOST_TEST_POSTGRES")
         .expect("MILEPOST_TEST_POSTGRES is the address of a Postgres for tests; `make test` starts one");
     let schema = format!("{name}_{}", uuid::Uuid::now_v7().simple());
@@ -21,7 +21,7 @@ pub fn postgres_schema(name: &str) -> String {
 }
 
 /// Nothing acknowledged is lost, every run has ended, no attempt has two outcomes, and some work was handed out again.
-pub async fn verify(store: Arc<dyn Store>, acknowledged: &BTreeSet<RunId>) {
+pub(crate) async fn verify(store: Arc<dyn Store>, acknowledged: &BTreeSet<RunId>) {
     let diagnosis = diagnose(&store, SystemClock.now()).await.unwrap();
     assert!(diagnosis.findings.is_empty(), "{:#?}", diagnosis.findings);
     assert_eq!(diagnosis.open_runs, 0, "every run ends by itself");
@@ -52,10 +52,10 @@ async fn look_at_log(store: &dyn Store, run: RunId, last_seq: u64) -> usize {
 }
 
 /// splitmix64: the same moments every time, as far as the machine allows.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -97,6 +97,7 @@ impl Run {
             priority: 0,
             start_at: None,
             parent: None,
+            trace: None,
             base: None,
         };
         Start { plan, request, limits: Limits::default(), held: 0 }

@@ -16,4 +16,5 @@ mod retries;
 mod signals;
 mod starting;
 mod stopping;
+mod traces;
 mod waiting;
