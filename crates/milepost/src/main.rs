@@ -6,6 +6,7 @@ mod client;
 mod commands;
 mod context;
 mod database;
+mod logging;
 mod output;
 mod progress;
 mod target;
