@@ -17,6 +17,7 @@ mod openapi;
 mod routes;
 mod serve;
 mod state;
+mod streams;
 mod wire;
 
 pub use error::Problem;

@@ -11,8 +11,6 @@ use crate::state::AppState;
 
 /// A peer that acknowledges nothing for this long is gone.
 const UNACKNOWLEDGED_MS: u32 = 60_000;
-/// How long requests under way may take once the server is drained.
-const DRAIN: Duration = Duration::from_secs(10);
 
 /// Answers requests until the state is drained; then finishes what is under way.
 ///
@@ -25,10 +23,15 @@ pub async fn serve(listener: TcpListener, state: AppState) -> io::Result<()> {
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&*stream, UNACKNOWLEDGED_MS);
     });
     let drained = state.clone();
+    let drain = Duration::from_millis(state.settings.drain_ms);
     let service = router(state.clone()).into_make_service();
     let server = axum::serve(listener, service).with_graceful_shutdown(async move { drained.drained().await });
     tokio::select! {
-        ended = async { server.await } => ended,
-        () = async { state.drained().await; tokio::time::sleep(DRAIN).await } => Ok(()),
+        ended = async {
+            server.await?;
+            state.sockets_closed().await;
+            Ok(())
+        } => ended,
+        () = async { state.drained().await; tokio::time::sleep(drain).await } => Ok(()),
     }
 }

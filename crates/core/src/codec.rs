@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Body, ErrorInfo, Event, ParentStep, Queued, Started, StepRef};
+use crate::event::{BaseRun, Body, ErrorInfo, Event, ParentStep, Queued, Started, StepRef};
 use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId};
 use crate::json::Json;
@@ -118,7 +118,15 @@ struct QueuedData {
     parent: Option<ParentData>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     traceparent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base: Option<BaseData>,
     payload: Json,
+}
+
+#[derive(Serialize, Deserialize)]
+struct BaseData {
+    run: RunId,
+    changes: Vec<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -277,6 +285,7 @@ fn encode_queued(queued: &Queued) -> Json {
             depth: parent.depth,
         }),
         traceparent: queued.trace.map(|trace| trace.to_string()),
+        base: queued.base.as_ref().map(|base| BaseData { run: base.run, changes: base.changes.clone() }),
         payload: queued.payload.clone(),
     })
 }
@@ -330,6 +339,7 @@ fn decode_queued(data: QueuedData) -> Queued {
         }),
         // A run goes on without its trace rather than not at all.
         trace: data.traceparent.and_then(|text| text.parse().ok()),
+        base: data.base.map(|base| BaseRun { run: base.run, changes: base.changes }),
     }
 }
 

@@ -161,6 +161,15 @@ pub struct Queued {
     pub parent: Option<ParentStep>,
     /// The trace of whoever started the run.
     pub trace: Option<TraceContext>,
+    pub base: Option<BaseRun>,
+}
+
+/// The run that an update run goes back to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseRun {
+    pub run: RunId,
+    /// The types of the changes, in order.
+    pub changes: Vec<String>,
 }
 
 /// The step of another run that a child run answers to.

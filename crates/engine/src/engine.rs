@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use milepost_core::document::{self, Loaded};
+use milepost_core::event::BaseRun;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
 use milepost_core::json::Json;
 use milepost_core::limits::Limits;
@@ -248,11 +249,14 @@ impl Engine {
     /// # Errors
     /// What `start_plan` would answer, apart from what the database has to say.
     pub fn check_start(&self, plan: &Arc<Plan>, new: &NewRun) -> Result<(), EngineError> {
+        self.starting(plan, new.clone()).map(drop)
+    }
+
+    pub(crate) fn starting(&self, plan: &Arc<Plan>, new: NewRun) -> Result<Starting, EngineError> {
         self.check_skills(plan)?;
         let context = milepost_core::run::Context::new(self.clock.now(), 0, &self.limits);
-        let start = self.start_run(new.clone(), context.draw_run_id());
-        Starting::check(start, plan.clone(), &context)?;
-        Ok(())
+        let start = self.start_run(new, context.draw_run_id());
+        Ok(Starting::check(start, plan.clone(), &context)?)
     }
 
     /// A deployed workflow, by name or by `sha256:…`.
@@ -269,10 +273,8 @@ impl Engine {
     /// There is no such workflow.
     pub async fn document(&self, reference: &str) -> Result<(Arc<Plan>, Json), EngineError> {
         let plan = self.resolve(reference).await?;
-        let blob = self.store.blob(self.org, plan.hash).await?;
-        let text = blob.and_then(|blob| String::from_utf8(blob.content).ok());
-        let document = text.ok_or_else(|| EngineError::NoSuchWorkflow(reference.to_owned()))?;
-        Ok((plan, Json::trusted(document)))
+        let text = self.plans.text(self.org, plan.hash).await?;
+        Ok((plan, Json::trusted(text)))
     }
 
     /// Stores a document that was read before, without a name, so that it can be run.
@@ -308,8 +310,18 @@ impl Engine {
     /// # Errors
     /// The run does not fit the plan.
     pub async fn start_plan(&self, plan: &Arc<Plan>, new: NewRun) -> Result<Accepted, EngineError> {
+        self.start_from(plan, new, None).await
+    }
+
+    pub(crate) async fn start_from(
+        &self,
+        plan: &Arc<Plan>,
+        new: NewRun,
+        base: Option<BaseRun>,
+    ) -> Result<Accepted, EngineError> {
         check_skills(plan, &self.executor)?;
-        self.inbox.ask(self.start_request(plan, new, self.new_run_id())).await
+        let start = StartRun { base, ..self.start_run(new, self.new_run_id()) };
+        self.inbox.ask(RequestKind::Start { start: Box::new(start), plan: plan.clone() }).await
     }
 
     /// Starts a run and waits for its end.
@@ -320,16 +332,13 @@ impl Engine {
         check_skills(plan, &self.executor)?;
         let run = self.new_run_id();
         let end = self.watchers.end(run);
-        let accepted = self.inbox.ask(self.start_request(plan, new, run)).await?;
+        let start = Box::new(self.start_run(new, run));
+        let accepted = self.inbox.ask(RequestKind::Start { start, plan: plan.clone() }).await?;
         let status = match accepted.run == run {
             true => self.wait_for(run, end).await?,
             false => self.wait(accepted.run).await?,
         };
         Ok((accepted.run, status))
-    }
-
-    fn start_request(&self, plan: &Arc<Plan>, new: NewRun, run: RunId) -> RequestKind {
-        RequestKind::Start { start: Box::new(self.start_run(new, run)), plan: plan.clone() }
     }
 
     fn start_run(&self, new: NewRun, run: RunId) -> StartRun {
@@ -342,6 +351,7 @@ impl Engine {
             start_at: new.start_at,
             parent: None,
             trace: new.trace,
+            base: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What every command shares: the flags that come before or after any verb.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use clap::{ArgAction, Args, ValueEnum};
@@ -86,6 +87,10 @@ impl FromStr for Limit {
 }
 
 impl LimitFlags {
+    fn pairs(&self) -> impl Iterator<Item = (String, u64)> {
+        self.limits.iter().map(|limit| (limit.name.clone(), limit.value))
+    }
+
     fn apply(&self, limits: &mut Limits) -> anyhow::Result<()> {
         for limit in &self.limits {
             limits.set(&limit.name, limit.value).map_err(|error| Refusal::new("unknown_limit", error.to_string()))?;
@@ -95,8 +100,9 @@ impl LimitFlags {
 }
 
 impl Globals {
-    pub(crate) fn start_logging(&self) {
-        logging::start(self.verbose, self.log_format);
+    /// What is logged where `-v` says nothing: a server tells more than a verb.
+    pub(crate) fn start_logging(&self, default: &str) {
+        logging::start(self.verbose, default, self.log_format);
     }
 }
 
@@ -108,6 +114,7 @@ pub(crate) struct Context {
     pub(crate) database: Database,
     wanted: Wanted,
     limits: Limits,
+    limit_flags: BTreeMap<String, u64>,
 }
 
 impl Context {
@@ -118,7 +125,8 @@ impl Context {
         let token = globals.token.or_else(|| env.token.clone());
         let wanted = Wanted { server_flag: globals.server, db_flag: globals.db, token, ..env };
         let database = wanted.database().unwrap_or_else(|| Database::parse(database::DEFAULT));
-        Ok(Context { format: globals.format, database, wanted, limits })
+        let limit_flags = globals.limits.pairs().collect();
+        Ok(Context { format: globals.format, database, wanted, limits, limit_flags })
     }
 
     /// Where the verb goes: to a server or to a database.
@@ -147,6 +155,16 @@ impl Context {
         let mut limits = self.limits.clone();
         flags.apply(&mut limits)?;
         Ok(limits)
+    }
+
+    /// `--db`, for verbs that read the rest themselves.
+    pub(crate) fn db_flag(&self) -> Option<&str> {
+        self.wanted.db_flag.as_deref()
+    }
+
+    /// `--limit`, before the verb and after it, by name.
+    pub(crate) fn limit_flags(&self, flags: &LimitFlags) -> BTreeMap<String, u64> {
+        self.limit_flags.clone().into_iter().chain(flags.pairs()).collect()
     }
 
     pub(crate) fn default_limits(&self) -> &Limits {

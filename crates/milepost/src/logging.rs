@@ -22,10 +22,10 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// By default only what somebody should know is logged; `RUST_LOG` has the last word.
-pub(crate) fn start(verbose: u8, format: LogFormat) {
+/// `default` is what is logged where nobody asks for more; `RUST_LOG` has the last word.
+pub(crate) fn start(verbose: u8, default: &str, format: LogFormat) {
     let level = match verbose {
-        0 => "warn",
+        0 => default,
         1 => "info",
         _ => "debug",
     };

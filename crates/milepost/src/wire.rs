@@ -210,6 +210,12 @@ pub(crate) struct Workflow {
     pub(crate) moved_at: Option<Timestamp>,
 }
 
+/// A document, as it is stored.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Definition {
+    pub(crate) document: Json,
+}
+
 /// A value that is `null` is a value.
 fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
     Json::deserialize(deserializer).map(Some)

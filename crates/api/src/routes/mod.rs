@@ -5,6 +5,7 @@ mod health;
 mod home;
 mod metrics;
 mod runs;
+mod socket;
 mod workflows;
 
 use axum::Router;
@@ -28,7 +29,11 @@ const BODY_BYTES: usize = 8 * 1024 * 1024;
 
 /// The calls of the API, with their description.
 pub(crate) fn api() -> OpenApiRouter<AppState> {
-    let calls = OpenApiRouter::new().merge(runs::routes()).merge(workflows::routes()).routes(routes!(docs::openapi));
+    let calls = OpenApiRouter::new()
+        .merge(runs::routes())
+        .merge(socket::routes())
+        .merge(workflows::routes())
+        .routes(routes!(docs::openapi));
     OpenApiRouter::with_openapi(openapi::base()).nest("/api/v1", calls).merge(health::routes()).merge(metrics::routes())
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::evaluate::kind_of;
 use super::{Context, Decider, Decision, Effect, Rejection, RejectionKind, RunState};
 use crate::canonical;
-use crate::event::{Body, Event, ParentStep, Queued};
+use crate::event::{BaseRun, Body, Event, ParentStep, Queued};
 use crate::expression::{Scope, StepOutputs};
 use crate::id::{OrgId, RunId};
 use crate::json::Json;
@@ -28,6 +28,8 @@ pub struct StartRun {
     pub parent: Option<ParentStep>,
     /// The trace of whoever asks for it; without one the run is a trace of its own.
     pub trace: Option<TraceContext>,
+    /// Of an update run.
+    pub base: Option<BaseRun>,
 }
 
 /// How many runs hold a slot under this key?
@@ -40,8 +42,8 @@ pub struct SlotQuestion {
 /// A start that passed every check at the door.
 #[derive(Debug)]
 pub struct Starting {
-    request: StartRun,
-    plan: Arc<Plan>,
+    pub(super) request: StartRun,
+    pub(super) plan: Arc<Plan>,
     slot_key: Option<String>,
 }
 
@@ -126,6 +128,7 @@ impl Starting {
                 slot_key,
                 parent: request.parent,
                 trace: request.trace,
+                base: request.base,
             })),
         };
         let bug = |error: super::Illegal| Rejection::new(RejectionKind::Bug, "internal", error.to_string());

@@ -95,6 +95,7 @@ impl Committer {
                     start_at: None,
                     parent: Some(child.parent),
                     trace: Some(child.trace),
+                    base: None,
                 };
                 self.decide_start(start, plan, None, Some(with), follow_ups);
             }
@@ -111,7 +112,7 @@ fn new_head(state: &RunState, kind: &RequestKind) -> NewHead {
         workflow_version: plan.version.clone(),
         plan_hash: plan.hash,
         request_id: start.request_id.clone(),
-        base_run: None,
+        base_run: start.base.as_ref().map(|base| base.run),
         parent_run: start.parent.as_ref().map(|parent| parent.run),
         priority: start.priority,
         created_at: state.created_at,

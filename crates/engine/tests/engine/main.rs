@@ -23,3 +23,4 @@ mod streams;
 mod timers;
 mod traces;
 mod two_nodes;
+mod updates;

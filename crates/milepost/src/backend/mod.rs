@@ -8,15 +8,17 @@ mod request;
 use milepost_core::document;
 use milepost_core::hash::Digest;
 use milepost_core::id::RunId;
-use milepost_core::json::Json;
 use milepost_core::limits::Limits;
+use milepost_core::trace::TraceContext;
 use milepost_engine::view::EventView;
 use serde::Deserialize;
 
 use crate::client::Client;
 use crate::progress::Outline;
 use crate::target::Target;
-use crate::wire::{Accepted, Bulk, LogLine, Page, Run, Said, Started, StepDetail, Summary, Transition};
+use crate::wire::{
+    Accepted, Bulk, Definition, Deployed, LogLine, Page, Run, Said, Started, StepDetail, Summary, Transition, Workflow,
+};
 use feed::Feed;
 use local::Local;
 pub(crate) use local::{RunSettings, config};
@@ -176,11 +178,36 @@ impl Backend {
         }
     }
 
-    /// The canonical document with this hash, if it can be had.
-    async fn document(&self, hash: Digest) -> anyhow::Result<Option<Json>> {
+    /// Stores the documents of a file and points names at them: the first under `tag` if that is given.
+    pub(crate) async fn deploy(
+        &self,
+        documents: Documents,
+        tag: Option<&str>,
+        message: Option<&str>,
+    ) -> anyhow::Result<Vec<Said<Deployed>>> {
+        let mut deployed = Vec::new();
+        for document in std::iter::once(documents.first).chain(documents.others) {
+            deployed.push(match self {
+                Backend::Local(local) => local.deploy(document, tag).await?,
+                Backend::Remote(client) => client.deploy(&document, tag, message).await?,
+            });
+        }
+        Ok(deployed)
+    }
+
+    /// Names and what they point at, by name.
+    pub(crate) async fn workflows(&self, cursor: Option<&str>, limit: u32) -> anyhow::Result<Page<Said<Workflow>>> {
         match self {
-            Backend::Local(local) => local.document(hash).await,
-            Backend::Remote(client) => client.document(&format!("sha256:{hash}")).await.map(Some),
+            Backend::Local(local) => local.workflows(cursor, limit).await,
+            Backend::Remote(client) => client.workflows(cursor, limit).await,
+        }
+    }
+
+    /// The document that a reference means, and what is known of it.
+    pub(crate) async fn workflow(&self, reference: &str) -> anyhow::Result<Said<Definition>> {
+        match self {
+            Backend::Local(local) => local.workflow(reference).await,
+            Backend::Remote(client) => client.workflow(reference).await,
         }
     }
 
@@ -200,8 +227,13 @@ impl Backend {
         }
         let first = self.events(run, 0, 1).await.ok()?.items.into_iter().next()?;
         let queued: Queued = serde_json::from_str(first.value.data.as_str()).ok()?;
-        let document = self.document(queued.plan_hash).await.ok()??;
-        let plan = document::load_stored(document.as_str()).ok()?;
+        let definition = self.workflow(&format!("sha256:{}", queued.plan_hash)).await.ok()?;
+        let plan = document::load_stored(definition.value.document.as_str()).ok()?;
         Some(Outline::of_plan(&plan))
     }
+}
+
+/// Whoever traces what starts this program finds the run in the same trace.
+pub(crate) fn caller_trace() -> Option<TraceContext> {
+    std::env::var("TRACEPARENT").ok().and_then(|text| text.parse().ok())
 }

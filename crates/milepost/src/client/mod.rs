@@ -14,6 +14,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::backend::caller_trace;
 use crate::output::error::Refusal;
 use crate::target::Server;
 
@@ -62,6 +63,8 @@ impl Client {
             url.query_pairs_mut().extend_pairs(query);
         }
         let request = self.http.request(method, url);
+        let request =
+            caller_trace().iter().fold(request, |request, trace| request.header("traceparent", trace.to_string()));
         match &self.server.token {
             Some(token) => request.bearer_auth(token),
             None => request,

@@ -72,6 +72,8 @@ impl Reader {
         let request = request.header(ACCEPT, "text/event-stream").header("Last-Event-ID", self.last_seq);
         match request.send().await {
             Ok(answer) if answer.status() == StatusCode::OK => self.listen(answer).await,
+            // Nothing comes after what was given.
+            Ok(answer) if answer.status() == StatusCode::NO_CONTENT => Ok(Over::Ended),
             Ok(answer) if may_pass(answer.status()) => self.lost(format!("it says {}", answer.status())).await,
             Ok(answer) => {
                 let status = answer.status();
@@ -111,7 +113,7 @@ impl Reader {
         for message in messages {
             match message.event.as_str() {
                 "end" => over = Some(Over::Ended),
-                "dropped" | "shutdown" => over = Some(Over::Lost(message.event.clone())),
+                "dropped" | "shutdown" | "failed" => over = Some(Over::Lost(message.event.clone())),
                 _ => over = self.take_event(message, &mut events)?,
             }
             if over.is_some() {

@@ -2,10 +2,10 @@
 
 use milepost_core::document::Loaded;
 use milepost_core::json::Json;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::Client;
-use crate::wire::{Deployed, Page, Said, Workflow};
+use crate::wire::{Definition, Deployed, Page, Said, Workflow};
 
 #[derive(Serialize)]
 struct DeployBody<'a> {
@@ -14,11 +14,6 @@ struct DeployBody<'a> {
     tag: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
-}
-
-#[derive(Deserialize)]
-struct Definition {
-    document: Json,
 }
 
 impl Client {
@@ -38,9 +33,7 @@ impl Client {
         self.get(&["workflows"], &query).await
     }
 
-    /// The document that a reference means.
-    pub(crate) async fn document(&self, reference: &str) -> anyhow::Result<Json> {
-        let definition: Definition = self.get(&["workflows", reference], &[]).await?;
-        Ok(definition.document)
+    pub(crate) async fn workflow(&self, reference: &str) -> anyhow::Result<Said<Definition>> {
+        self.get(&["workflows", reference], &[]).await
     }
 }

@@ -4,6 +4,7 @@ mod bad_input;
 mod examples;
 mod looking;
 mod processes;
+mod verbs;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

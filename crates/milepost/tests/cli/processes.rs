@@ -26,19 +26,19 @@ fn events(place: &Place) -> Vec<Value> {
 }
 
 /// Waits until the last run's log has this event of this step.
-fn has_happened(place: &Place, event_type: &str, step_id: &str) {
+pub(super) fn has_happened(place: &Place, event_type: &str, step_id: &str) {
     eventually(&format!("{event_type} of {step_id}"), || {
         let found = events(place).iter().any(|event| event["event_type"] == event_type && event["step_id"] == step_id);
         found.then_some(())
     });
 }
 
-fn send(child: &Child, signal: rustix::process::Signal) {
+pub(super) fn send(child: &Child, signal: rustix::process::Signal) {
     let process = rustix::process::Pid::from_child(child);
     rustix::process::kill_process(process, signal).expect("the process is there");
 }
 
-const SLOW: &str = "
+pub(super) const SLOW: &str = "
 name: slow
 steps:
   first: {skill: echo, input: {n: 1}}

@@ -1,6 +1,7 @@
 //! Runs.
 
 mod at;
+mod body;
 mod bulk;
 mod events;
 mod list;
@@ -8,11 +9,12 @@ mod show;
 mod signal;
 mod start;
 mod step;
+mod stream;
 mod transitions;
 mod verbs;
 
+pub(super) use body::DocumentBody;
 pub(in crate::routes) use list::limit;
-pub(super) use start::DocumentBody;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -26,6 +28,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(at::at))
         .routes(routes!(step::step))
         .routes(routes!(events::events))
+        .routes(routes!(stream::stream))
         .routes(routes!(transitions::transitions))
         .routes(routes!(signal::signal))
         .merge(verbs::routes())

@@ -98,6 +98,7 @@ impl Run {
             start_at: None,
             parent: None,
             trace: None,
+            base: None,
         };
         Start { plan, request, limits: Limits::default(), held: 0 }
     }

@@ -4,6 +4,7 @@ mod bulk;
 mod read;
 mod start;
 mod steps;
+mod workflows;
 
 use std::sync::{Arc, Mutex};
 

@@ -1,8 +1,6 @@
 //! What a database says of its runs.
 
-use milepost_core::hash::Digest;
 use milepost_core::id::{OrgId, RunId};
-use milepost_core::json::Json;
 use milepost_engine::view::EventView;
 use milepost_engine::{list_runs, read_run, transitions};
 use milepost_store::rows;
@@ -78,10 +76,5 @@ impl Local {
         let live = self.engine.get().map(|engine| engine.watch(run));
         let store = self.store.clone();
         Feed::fill(|sender| LogReader { store, run, last_seq: after_seq, live, sender }.read_to_end())
-    }
-
-    pub(in crate::backend) async fn document(&self, hash: Digest) -> anyhow::Result<Option<Json>> {
-        let Some(blob) = self.store.blob(ORG, hash).await? else { return Ok(None) };
-        Ok(Some(Json::parse(&String::from_utf8(blob.content)?)?))
     }
 }

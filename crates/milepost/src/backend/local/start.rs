@@ -10,6 +10,7 @@ use milepost_engine::Engine;
 use serde_json::json;
 
 use super::Local;
+use crate::backend::caller_trace;
 use crate::backend::{Begun, Documents, NewRun, NewSignal, Subject};
 use crate::progress::Outline;
 use crate::wire::{Accepted, Said};
@@ -18,7 +19,7 @@ impl Local {
     pub(in crate::backend) async fn start(&self, new: NewRun) -> anyhow::Result<Begun> {
         let engine = self.engine().await?;
         let NewRun { subject, payload, request_id, priority, start_at } = new;
-        let new = milepost_engine::NewRun { payload, request_id, priority, start_at };
+        let new = milepost_engine::NewRun { payload, request_id, priority, start_at, trace: caller_trace() };
         let (accepted, outline) = match subject {
             Subject::Workflow(reference) => (engine.start(&reference, new).await?, None),
             Subject::Documents(documents) => {

@@ -7,8 +7,8 @@ use crate::output::error::Refusal;
 use crate::wire::{LogLine, Page, Said, StepDetail};
 
 impl Local {
-    pub(in crate::backend) async fn step(&self, _run: RunId, _step: &str) -> anyhow::Result<Said<StepDetail>> {
-        Err(needs_server())
+    pub(in crate::backend) async fn step(&self, run: RunId, step: &str) -> anyhow::Result<Said<StepDetail>> {
+        Said::of(&self.engine().await?.step(run, step).await?)
     }
 
     pub(in crate::backend) async fn log_page(

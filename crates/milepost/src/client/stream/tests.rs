@@ -87,13 +87,20 @@ async fn a_lost_connection_goes_on_after_the_last_event() {
         Answer::Stream(vec![event(1) + ": beat\n\n" + &event(2), event(3)[..40].to_owned()]),
         Answer::Stream(vec![event(3), "event: dropped\ndata: {\"reason\":\"slow\"}\n\n".to_owned(), event(4)]),
         Answer::Stream(vec![event(4), "event: shutdown\ndata: {}\n\n".to_owned()]),
-        Answer::Stream(vec![event(5), END.to_owned(), event(6)]),
+        Answer::Stream(vec![event(5), "event: failed\ndata: {}\n\n".to_owned()]),
+        Answer::Stream(vec![event(6), END.to_owned(), event(7)]),
     ])
     .await;
     let (seqs, notes) = drain(client.stream(run(), 0)).await.unwrap();
-    assert_eq!(seqs, [1, 2, 3, 4, 5]);
+    assert_eq!(seqs, [1, 2, 3, 4, 5, 6]);
     assert_eq!(notes, [""; 0], "whoever watches is not bothered with what passes at once");
-    assert_eq!(script.lock().unwrap().asked, ["0", "2", "3", "4"]);
+    assert_eq!(script.lock().unwrap().asked, ["0", "2", "3", "4", "5"]);
+}
+
+#[tokio::test]
+async fn a_run_that_had_ended_when_the_connection_was_lost_has_ended() {
+    let (client, _) = serve(vec![Answer::Stream(vec![event(1)]), Answer::Status(StatusCode::NO_CONTENT, "")]).await;
+    assert_eq!(drain(client.stream(run(), 0)).await.unwrap().0, [1]);
 }
 
 #[tokio::test]

@@ -147,7 +147,9 @@ impl Many {
             .into()),
             (None, true) => Err(Refusal::new(
                 "no_run",
-                format!("which run? name one, as in `milepost runs {verb} last`, or say which, as in --status running"),
+                format!(
+                    "no run is named; name one, as in `milepost runs {verb} last`, or say which, as in --status running"
+                ),
             )
             .into()),
         }

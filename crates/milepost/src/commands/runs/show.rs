@@ -27,20 +27,30 @@ pub(super) struct Show {
 
 impl Show {
     pub(super) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
+        if let Some(step) = &self.step {
+            return self.show_step(step, &context).await;
+        }
         let backend = Backend::open(context.target(Otherwise::Server).await?, Access::Read).await?;
         let run = resolve(&backend, &self.run).await?;
-        if let Some(step) = &self.step {
-            let step = backend.step(run, step).await?;
-            match context.is_json() {
-                true => print_json(&step)?,
-                false => output::step::print(&step.value, run),
-            }
-            return Ok(ExitCode::SUCCESS);
-        }
         let view = backend.show(run).await?;
         match context.is_json() {
             true => print_json(&view)?,
             false => output::run::print_all(&view.value, &backend.transitions(run).await?),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn show_step(&self, step: &str, context: &Context) -> anyhow::Result<ExitCode> {
+        // Its input is worked out again, which takes an engine.
+        let access = Access::Write(context.default_limits().clone());
+        let backend = Backend::open(context.target(Otherwise::Server).await?, access).await?;
+        let run = resolve(&backend, &self.run).await?;
+        let step = backend.step(run, step).await;
+        backend.close().await;
+        let step = step?;
+        match context.is_json() {
+            true => print_json(&step)?,
+            false => output::step::print(&step.value, run),
         }
         Ok(ExitCode::SUCCESS)
     }
