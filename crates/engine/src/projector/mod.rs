@@ -324,15 +324,26 @@ pub(crate) async fn catch_up(
         if !missing.is_empty() {
             projection.add(store.steps_by_id(org, run, &missing).await?);
         }
-        for (event, row) in events.iter().zip(&rows) {
-            projection.apply(org, run, plan, event);
-            see(row);
-        }
+        events.iter().for_each(|event| projection.apply(org, run, plan, event));
+        rows.iter().for_each(&mut see);
         if last_page {
             break;
         }
     }
     Ok(Some(projection))
+}
+
+/// A projection with all its steps, after events that follow it. `None` if they do not.
+pub(crate) fn followed(
+    mut projection: Projection,
+    org: OrgId,
+    run: RunId,
+    plan: &Plan,
+    rows: &[EventRow],
+) -> Option<Projection> {
+    let events = decode(run, plan, projection.last_seq(), rows)?;
+    events.iter().for_each(|event| projection.apply(org, run, plan, event));
+    Some(projection)
 }
 
 fn decode(run: RunId, plan: &Plan, after_seq: u64, rows: &[EventRow]) -> Option<Vec<Event>> {

@@ -21,6 +21,7 @@ mod registry;
 mod replay;
 mod runs;
 mod transaction;
+mod whole;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,8 +38,8 @@ pub use migrate::latest as latest_schema;
 pub use replay::replay;
 
 use crate::rows::{
-    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, SlotRow, SnapshotRow,
-    StepRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, RunRows, SlotRow,
+    SnapshotRow, StepRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, StoreError, Transaction};
 
@@ -147,6 +148,17 @@ impl Store for PostgresStore {
         runs::events_at(&self.connection().await?, org, run, seqs).await
     }
 
+    async fn step_events(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step_id: &str,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>> {
+        whole::step_events(&self.connection().await?, org, run, step_id, after_seq, limit).await
+    }
+
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
         runs::timers_until(&self.connection().await?, after, until, limit).await
     }
@@ -222,6 +234,10 @@ impl Store for PostgresStore {
 
     async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
         project::projection(&self.connection().await?, org, run).await
+    }
+
+    async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
+        whole::read_run(&self.connection().await?, org, run).await
     }
 
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {

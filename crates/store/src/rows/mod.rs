@@ -1,6 +1,7 @@
 //! The rows that cross the seam between engine and database. Plain data: no rule about runs lives here.
 
 mod filter;
+mod whole;
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use milepost_core::time::Timestamp;
 
 pub use filter::RunFilter;
 pub(crate) use filter::Way;
+pub use whole::RunRows;
 
 /// What one commit writes: changes to many runs, durable together.
 #[derive(Clone, Debug, Default)]
