@@ -110,6 +110,7 @@ pub(crate) struct Context {
     wanted: Wanted,
     limits: Limits,
     limit_flags: BTreeMap<String, u64>,
+    has_token_flag: bool,
 }
 
 impl Context {
@@ -117,11 +118,12 @@ impl Context {
         let mut limits = Limits::default();
         globals.limits.apply(&mut limits)?;
         let env = Wanted::from_env();
+        let has_token_flag = globals.token.is_some();
         let token = globals.token.or_else(|| env.token.clone());
         let wanted = Wanted { server_flag: globals.server, db_flag: globals.db, token, ..env };
         let database = wanted.database().unwrap_or_else(|| Database::parse(database::DEFAULT));
         let limit_flags = globals.limits.pairs().collect();
-        Ok(Context { format: globals.format, database, wanted, limits, limit_flags })
+        Ok(Context { format: globals.format, database, wanted, limits, limit_flags, has_token_flag })
     }
 
     /// Where the verb goes: to a server or to a database.
@@ -150,6 +152,20 @@ impl Context {
         let mut limits = self.limits.clone();
         flags.apply(&mut limits)?;
         Ok(limits)
+    }
+
+    /// For a verb that is a server itself.
+    pub(crate) fn refuse_callers_flags(&self, verb: &str) -> anyhow::Result<()> {
+        self.refuse_server(verb)?;
+        match self.has_token_flag {
+            false => Ok(()),
+            // Whoever passes one may believe that the server wants it from now on.
+            true => Err(Refusal::new(
+                "needs_hash",
+                format!("--token is for those who call a server, and `milepost {verb}` is one; a server is told the hashes of its tokens: `milepost token` makes both"),
+            )
+            .into()),
+        }
     }
 
     /// `--db`, for verbs that read the rest themselves.

@@ -65,6 +65,29 @@ fn requests_under_way_may_end_and_new_connections_are_refused() {
 }
 
 #[test]
+fn who_follows_a_run_is_told_and_holds_nothing_up() {
+    use std::io::{Read as _, Write as _};
+    let place = Place::new();
+    let mut server = place.serve(&["--drain-seconds", "600"]);
+    let document = json!({"name": "waits", "steps": {"one": {"skill": "wait", "input": {"signal": "go"}}}});
+    let run = server.start_run(&document);
+    let mut stream = std::net::TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+    write!(stream, "GET /api/v1/runs/{run}/stream HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let mut seen = String::new();
+    let mut buffer = [0; 4096];
+    while !seen.contains("StepStarted") {
+        let count = stream.read(&mut buffer).unwrap();
+        assert!(count > 0, "{seen}");
+        seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+    server.send(Signal::TERM);
+    assert!(server.ends_within(8).success(), "{}", server.said());
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("event: shutdown"), "{rest}");
+}
+
+#[test]
 fn nobody_is_waited_for_longer_than_is_set() {
     let place = Place::new();
     let mut server = place.serve(&["--drain-seconds", "1"]);
