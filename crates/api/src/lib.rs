@@ -12,6 +12,7 @@ mod error;
 mod extract;
 mod fields;
 mod guard;
+pub mod metrics;
 mod openapi;
 mod routes;
 mod serve;

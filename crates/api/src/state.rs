@@ -6,6 +6,7 @@ use milepost_engine::Engine;
 use tokio::sync::watch;
 
 use crate::guard::TokenHash;
+use crate::metrics::Scrape;
 
 /// How the server behaves.
 #[derive(Clone, Debug)]
@@ -46,6 +47,7 @@ impl Default for Settings {
 pub struct AppState {
     pub engine: Arc<Engine>,
     pub settings: Arc<Settings>,
+    pub(crate) scrape: Arc<Scrape>,
     draining: Arc<watch::Sender<bool>>,
     /// WebSockets: the HTTP server does not know of them any more.
     sockets: Arc<watch::Sender<usize>>,
@@ -64,7 +66,7 @@ impl AppState {
     #[must_use]
     pub fn new(engine: Arc<Engine>, settings: Settings) -> AppState {
         let (draining, sockets) = (Arc::new(watch::Sender::new(false)), Arc::new(watch::Sender::new(0)));
-        AppState { engine, settings: Arc::new(settings), draining, sockets }
+        AppState { engine, settings: Arc::new(settings), scrape: Arc::default(), draining, sockets }
     }
 
     /// From now on this server is not ready, and streams end.

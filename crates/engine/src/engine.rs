@@ -248,11 +248,14 @@ impl Engine {
     /// # Errors
     /// What `start_plan` would answer, apart from what the database has to say.
     pub fn check_start(&self, plan: &Arc<Plan>, new: &NewRun) -> Result<(), EngineError> {
+        self.starting(plan, new.clone()).map(drop)
+    }
+
+    pub(crate) fn starting(&self, plan: &Arc<Plan>, new: NewRun) -> Result<Starting, EngineError> {
         self.check_skills(plan)?;
         let context = milepost_core::run::Context::new(self.clock.now(), 0, &self.limits);
-        let start = self.start_run(new.clone(), context.draw_run_id());
-        Starting::check(start, plan.clone(), &context)?;
-        Ok(())
+        let start = self.start_run(new, context.draw_run_id());
+        Ok(Starting::check(start, plan.clone(), &context)?)
     }
 
     /// A deployed workflow, by name or by `sha256:…`.

@@ -3,6 +3,7 @@
 mod docs;
 mod health;
 mod home;
+mod metrics;
 mod runs;
 mod socket;
 mod workflows;
@@ -33,7 +34,7 @@ pub(crate) fn api() -> OpenApiRouter<AppState> {
         .merge(socket::routes())
         .merge(workflows::routes())
         .routes(routes!(docs::openapi));
-    OpenApiRouter::with_openapi(openapi::base()).nest("/api/v1", calls).merge(health::routes())
+    OpenApiRouter::with_openapi(openapi::base()).nest("/api/v1", calls).merge(health::routes()).merge(metrics::routes())
 }
 
 /// All that the server answers.
@@ -51,6 +52,7 @@ pub fn router(state: AppState) -> Router {
         .layer(CompressionLayer::new().compress_when(compressed))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(state.clone(), guard))
+        .layer(middleware::from_fn(crate::metrics::measure))
         .with_state(state)
 }
 

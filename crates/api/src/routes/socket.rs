@@ -63,7 +63,9 @@ async fn socket(
     }
     let sized =
         upgrade.max_message_size(MAX_FRAME_BYTES).max_frame_size(MAX_FRAME_BYTES).write_buffer_size(WRITE_BUFFER_BYTES);
-    Ok(sized.on_upgrade(move |socket| Socket::new(socket, state).run(first)))
+    // From the answer on: a server that shuts down waits for those, too, that are only just being opened.
+    let open = state.opened();
+    Ok(sized.on_upgrade(move |socket| Socket::new(socket, state, open).run(first)))
 }
 
 fn first(query: &SocketQuery) -> Result<Option<Place>> {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use super::Stop;
 use super::message::{Place, Said, Told};
 use super::subscriptions::Subscriptions;
-use crate::state::AppState;
+use crate::state::{AppState, Opened};
 
 /// Messages of a client beyond this are refused.
 const MAX_MESSAGE_BYTES: usize = 256 * 1024;
@@ -27,16 +27,16 @@ pub(crate) struct Socket {
     state: AppState,
     /// When the client last gave a sign of life.
     heard: Instant,
+    _open: Opened,
 }
 
 impl Socket {
-    pub(crate) fn new(socket: WebSocket, state: AppState) -> Socket {
-        Socket { socket, runs: Subscriptions::new(state.engine.clone()), state, heard: Instant::now() }
+    pub(crate) fn new(socket: WebSocket, state: AppState, open: Opened) -> Socket {
+        Socket { socket, runs: Subscriptions::new(state.engine.clone()), state, heard: Instant::now(), _open: open }
     }
 
     /// Serves the client until it goes, or has to go.
     pub(crate) async fn run(mut self, first: Option<Place>) {
-        let _open = self.state.opened();
         if let Some(place) = first {
             // The only one: it cannot be one too many.
             self.runs.add(place);

@@ -6,6 +6,7 @@ mod openapi;
 mod reading;
 mod signals;
 mod starting;
+mod updates;
 mod workflows;
 
 use std::sync::Arc;
@@ -80,7 +81,10 @@ impl Api {
     async fn ended(&self, run: &str) {
         let ended = self.engine.wait(run.parse().unwrap());
         tokio::time::timeout(Duration::from_secs(30), ended).await.expect("the run ends").unwrap();
-        self.engine.flush_projections().await;
+        // The end may be seen in the database before the projector is told of it.
+        while !self.engine.store().unprojected(1).await.unwrap().is_empty() {
+            self.engine.flush_projections().await;
+        }
     }
 
     async fn ended_run(&self, document: &Value) -> String {

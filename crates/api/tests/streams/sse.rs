@@ -37,9 +37,13 @@ async fn a_reader_begins_where_it_says() {
     let run = server.start(&json!({"name": "n", "steps": {"a": {"skill": "noop"}}})).await;
     within(server.engine.wait(run)).await.unwrap();
     let log = server.log(run).await;
-    for (query, last_id, first) in
-        [("", None, 0), ("?after_seq=2", None, 2), ("", Some("3"), 3), ("?after_seq=1", Some("2"), 2), ("?after_seq=1", Some(""), 1)]
-    {
+    for (query, last_id, first) in [
+        ("", None, 0),
+        ("?after_seq=2", None, 2),
+        ("", Some("3"), 3),
+        ("?after_seq=1", Some("2"), 2),
+        ("?after_seq=1", Some(""), 1),
+    ] {
         let headers: Vec<_> = last_id.map(|id| ("Last-Event-ID", id)).into_iter().collect();
         let (seen, end) = server.sse(run, query, &headers).await.rest().await;
         assert_eq!(seen, log[first..], "{query} {last_id:?}");

@@ -26,6 +26,15 @@ pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), work).await.expect("this takes far too long: something is stuck")
 }
 
+async fn until(is_so: impl Fn() -> bool) {
+    within(async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
 /// Buffers of a size that a test can fill.
 const SMALL: u32 = 8 * 1024;
 
@@ -88,12 +97,12 @@ impl Server {
 
     /// Waits until all readers have been let go of.
     pub(crate) async fn unwatched(&self) {
-        within(async {
-            while self.engine.watched_runs() > 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .await;
+        until(|| self.engine.watched_runs() == 0).await;
+    }
+
+    /// Waits until no WebSocket is open.
+    pub(crate) async fn closed(&self) {
+        until(|| self.open_sockets() == 0).await;
     }
 
     pub(crate) fn open_sockets(&self) -> usize {

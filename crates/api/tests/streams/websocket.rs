@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use milepost_api::Settings;
 use milepost_core::id::RunId;
 use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
 
 use crate::support::*;
 
@@ -31,7 +32,10 @@ async fn one_socket_follows_many_runs() {
             "subscribed" => assert!(seen.insert(run, Vec::new()).is_none()),
             "event" => seen.get_mut(&run).expect("told first").push(told["event"].take()),
             "end" => {
-                assert_eq!((&told["status"], &told["last_event_seq"]), (&json!("completed"), &seen[&run].last().unwrap()["run_seq"]));
+                assert_eq!(
+                    (&told["status"], &told["last_event_seq"]),
+                    (&json!("completed"), &seen[&run].last().unwrap()["run_seq"])
+                );
                 open -= 1;
             }
             other => panic!("{other}: {told}"),
@@ -98,7 +102,7 @@ async fn bad_messages_get_an_error_and_the_socket_stays() {
     ws.say(&json!({"type": "subscribe", "run_id": run, "after_seq": 99})).await;
     assert_eq!(ws.hear().await["code"], "after_last_event");
     // What is far too large is not read, and then nothing else can be.
-    let _ = futures::SinkExt::send(&mut ws.socket, tokio_tungstenite::tungstenite::Message::text("x".repeat(2 << 20))).await;
+    let _ = futures::SinkExt::send(&mut ws.socket, Message::text("x".repeat(2 << 20))).await;
     assert!(ws.hear_or_end().await.is_err());
 }
 
@@ -156,19 +160,24 @@ async fn what_is_no_websocket_is_told() {
 async fn a_client_that_answers_nothing_is_let_go() {
     let server = Server::with(Settings { ping_ms: 20, ..Settings::default() }).await;
     let run = server.start(&waiting()).await;
-    let mut lively = server.ws(&format!("?run_id={run}")).await;
-    let silent = server.ws(&format!("?run_id={run}")).await;
-    // It is not read from, so it answers no ping; the other one is, and does.
-    within(async {
-        while server.open_sockets() > 1 {
-            lively.say(&json!({"type": "ping"})).await;
-            while lively.hear().await["type"] != "pong" {}
-        }
-    })
-    .await;
-    drop(silent);
-    drop(lively);
+    // It is not read from, so it answers no ping.
+    let mut silent = server.ws("").await;
+    silent.subscribe(run, 0).await;
+    server.closed().await;
     server.unwatched().await;
+    drop(silent);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_answers_pings_stays() {
+    let server = Server::with(Settings { ping_ms: 1000, ..Settings::default() }).await;
+    let mut ws = server.ws("").await;
+    // More of them than one may leave unanswered.
+    for _ in 0..4 {
+        let told = within(futures::StreamExt::next(&mut ws.socket)).await;
+        assert!(matches!(told, Some(Ok(Message::Ping(_)))), "{told:?}");
+    }
+    assert_eq!(server.open_sockets(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,6 +21,7 @@ mod foreach;
 mod items;
 mod look;
 mod operator;
+mod preview;
 mod ready;
 mod recover;
 mod retry;
@@ -49,6 +50,7 @@ pub use apply::Illegal;
 pub use attempts::{Attempt, AttemptStatus, attempts};
 pub use checkpoint::{CHECKPOINT_FORMAT, UnreadableCheckpoint};
 pub use look::{ItemCounts, ResolvedInput};
+pub use preview::{StepOutlook, StepPreview};
 pub use start::{SlotQuestion, StartRun, Starting};
 pub use state::{RunState, TimerChange};
 

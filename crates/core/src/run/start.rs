@@ -42,8 +42,8 @@ pub struct SlotQuestion {
 /// A start that passed every check at the door.
 #[derive(Debug)]
 pub struct Starting {
-    request: StartRun,
-    plan: Arc<Plan>,
+    pub(super) request: StartRun,
+    pub(super) plan: Arc<Plan>,
     slot_key: Option<String>,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use milepost_core::id::{OrgId, RunId};
-use milepost_store::{Result, Store};
+use milepost_store::Result;
 
 use super::hub::Hub;
 use super::topic::Topic;
@@ -24,7 +24,8 @@ impl Poll {
     pub(super) async fn run_once(&self, topics: &[Arc<Topic>]) -> Result<()> {
         for chunk in topics.chunks(CHUNK) {
             let runs: Vec<(OrgId, RunId)> = chunk.iter().map(|topic| (topic.org, topic.run)).collect();
-            let last: HashMap<(OrgId, RunId), u64> = last_seqs(self.hub.store(), &runs).await?;
+            let last = self.hub.store().last_seqs(&runs).await?;
+            let last: HashMap<_, u64> = last.into_iter().map(|(org, run, seq)| ((org, run), seq)).collect();
             for topic in chunk {
                 match last.get(&(topic.org, topic.run)) {
                     Some(seq) => topic.raise(*seq),
@@ -46,14 +47,4 @@ impl Poll {
             }
         }
     }
-}
-
-async fn last_seqs(store: &dyn Store, runs: &[(OrgId, RunId)]) -> Result<HashMap<(OrgId, RunId), u64>> {
-    let mut last = HashMap::with_capacity(runs.len());
-    for (org, run) in runs {
-        if let Some(head) = store.head(*org, *run).await? {
-            last.insert((*org, *run), head.last_seq);
-        }
-    }
-    Ok(last)
 }

@@ -14,6 +14,8 @@ on! {
         an_update_may_have_a_newer_definition,
         a_run_under_way_can_be_a_base,
         changes_that_do_not_fit_start_nothing,
+        a_plan_says_what_a_run_would_do_and_stores_nothing,
+        the_plan_of_an_update_sees_the_changed_payload,
     ],
     postgres: [an_update_runs_with_the_changed_payload_of_its_base]
 }
@@ -95,5 +97,54 @@ async fn changes_that_do_not_fit_start_nothing(home: Home) {
     // What the change makes is checked like any payload.
     assert_eq!(refused(base, vec![change("audio.update", &json!({"prompt": null}))]).await.code(), "payload_invalid");
     assert_eq!(refused(RunId(uuid::Uuid::nil()), Vec::new()).await.code(), "unknown_run");
+    assert_eq!(engine.store().count_runs().await.unwrap(), 1);
+}
+
+async fn a_plan_says_what_a_run_would_do_and_stores_nothing(home: Home) {
+    let engine = home.open(config()).await;
+    let document = r#"
+name: planned
+version: "2"
+params: {type: object, required: [n]}
+steps:
+  first: {skill: echo, input: {n: "${{ payload.n }}"}}
+  never: {skill: echo, when: "${{ payload.n > 9 }}"}
+  perhaps: {skill: echo, when: "${{ steps.first.output.n }}"}
+"#;
+    let plan = engine.deploy(document).await.unwrap();
+    let view = json!(within(engine.plan_run(&plan, payload(&json!({"n": 1})))).await.unwrap());
+    assert_eq!((&view["workflow"], &view["workflow_version"]), (&json!("planned"), &json!("2")));
+    assert_eq!(view["counts"], json!({"run": 1, "reuse": 0, "unknown": 1, "skip": 1}));
+    let steps: Vec<_> = view["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| [&step["step_id"], &step["decision"], &step["reason"]].map(|text| text.as_str().unwrap()).join(" "))
+        .collect();
+    assert_eq!(steps, ["first run no_cache", "never skip condition", "perhaps unknown depends_on_run"]);
+    assert_eq!(engine.store().count_runs().await.unwrap(), 0);
+    let (id, _) = run(&engine, document, payload(&json!({"n": 1}))).await;
+    assert_eq!(view["steps"][0]["input_hash"], json!(engine.run(id).await.unwrap().steps[0].input_hash));
+    // All that a start would refuse is refused.
+    let refused = async |payload_of: Value| engine.plan_run(&plan, payload(&payload_of)).await.unwrap_err();
+    assert_eq!(refused(json!({})).await.code(), "payload_invalid");
+}
+
+async fn the_plan_of_an_update_sees_the_changed_payload(home: Home) {
+    let engine = home.open(config()).await;
+    let document = r#"
+name: planned
+steps: {cut: {skill: noop, when: "${{ payload.video }}"}}
+changes: {video.set: {replace: /video}}
+"#;
+    let (base, _) = run(&engine, document, payload(&json!({"video": true}))).await;
+    let decision = async |changes| {
+        let view = engine.plan_update(base, None, changes, NewRun::default()).await.unwrap();
+        view.steps[0].decision.as_str()
+    };
+    assert_eq!(decision(Vec::new()).await, "run");
+    assert_eq!(decision(vec![change("video.set", &json!(false))]).await, "skip");
+    let unknown = engine.plan_update(base, None, vec![change("x", &json!(1))], NewRun::default()).await;
+    assert_eq!(unknown.unwrap_err().code(), "unknown_change");
     assert_eq!(engine.store().count_runs().await.unwrap(), 1);
 }

@@ -1,6 +1,7 @@
 //! Runs.
 
 mod at;
+mod body;
 mod bulk;
 mod events;
 mod list;
@@ -12,8 +13,8 @@ mod stream;
 mod transitions;
 mod verbs;
 
+pub(super) use body::DocumentBody;
 pub(in crate::routes) use list::limit;
-pub(super) use start::DocumentBody;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 

@@ -8,6 +8,7 @@ mod golden;
 mod harness;
 mod invariants;
 mod looking;
+mod previews;
 mod properties;
 mod random;
 mod recovery;
