@@ -156,6 +156,7 @@ fn engine_config(config: &ServerConfig) -> Config {
         inline_concurrency: config.inline_concurrency.value,
         node_lease_ms: node_lease_ms(&config.db.value),
         skills,
+        traces: config.traces.clone(),
         ..Config::default()
     }
 }
