@@ -181,6 +181,7 @@ impl Engine {
         } else {
             store.heartbeat(node, config.clock.now(), config.node_lease_ms).await?;
         }
+        tracing::info!(%node, store = store.name(), takes_steps = config.takes_steps, "an engine runs");
         Ok(Engine {
             node,
             org: OrgId::DEFAULT,
@@ -494,6 +495,7 @@ impl Engine {
         if let Err(error) = self.store.leave(self.node).await {
             tracing::warn!(node = %self.node, %error, "this node could not say that it leaves");
         }
+        tracing::info!(node = %self.node, "the engine has ended in good order");
         // Others may take over by now: this only reads.
         if let Some(tracing) = running.tracing {
             tracing.finish().await;

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use clap::{ArgAction, Args, ValueEnum};
 use milepost_core::limits::Limits;
-use tracing_subscriber::EnvFilter;
 
 use crate::database::{self, Database};
+use crate::logging::{self, LogFormat};
 use crate::output::error::Refusal;
 use crate::target::{Otherwise, Target, Wanted};
 
@@ -47,6 +47,17 @@ pub(crate) struct Globals {
     /// Say more on standard error (`-vv`: still more); RUST_LOG has the last word
     #[arg(short = 'v', long, global = true, action = ArgAction::Count, help_heading = GLOBAL)]
     verbose: u8,
+    /// How logs are written to standard error
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        env = "MILEPOST_LOG_FORMAT",
+        default_value_t = LogFormat::Text,
+        value_name = "FORMAT",
+        help_heading = GLOBAL
+    )]
+    log_format: LogFormat,
     #[command(flatten)]
     limits: LimitFlags,
 }
@@ -89,15 +100,9 @@ impl LimitFlags {
 }
 
 impl Globals {
-    /// Logs go to standard error; by default only what somebody should know.
+    /// What is logged where `-v` says nothing: a server tells more than a verb.
     pub(crate) fn start_logging(&self, default: &str) {
-        let level = match self.verbose {
-            0 => default,
-            1 => "info",
-            _ => "debug",
-        };
-        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        logging::start(self.verbose, default, self.log_format);
     }
 }
 

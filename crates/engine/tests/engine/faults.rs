@@ -52,6 +52,8 @@ pub(crate) struct Faulty {
     slow: Duration,
     /// Runs in the largest batch.
     largest: AtomicUsize,
+    /// Commits that have begun.
+    begun: AtomicUsize,
 }
 
 impl Faulty {
@@ -76,6 +78,7 @@ impl Faulty {
             refuses,
             slow,
             largest: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
         })
     }
 
@@ -169,6 +172,7 @@ impl Store for Faulty {
     async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
         self.check(&batch)?;
         self.largest.fetch_max(batch.writes.len(), Ordering::SeqCst);
+        self.begun.fetch_add(1, Ordering::SeqCst);
         tokio::time::sleep(self.slow).await;
         self.write(self.inner.commit(batch)).await
     }
@@ -367,6 +371,31 @@ async fn a_full_disk_that_gets_room_again_loses_nothing() {
 async fn a_lost_answer_doubles_nothing() {
     every_call(Fault::AnswerLost, 1, 1 << 20).await;
     every_call(Fault::AnswerLost, 2, 0).await;
+}
+
+/// What is on its way to the disk may not arrive; whether the run went on is said when that is known.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_has_not_moved_by_what_was_never_written() {
+    let plan = Plan { fault: Fault::Unavailable, first: 0, count: 1 };
+    let faulty = Faulty::with(plan, None, Duration::from_millis(100));
+    let store: Arc<dyn Store> = faulty.clone();
+    let engine = Arc::new(Engine::open_with(store.clone(), config()).await.unwrap());
+    let id = start(&engine, "{name: m, steps: {w: {skill: wait, input: {signal: go}}}}", NewRun::default()).await;
+    engine.flush_projections().await;
+    let seen = engine.summary(id).await.unwrap().last_event_seq;
+    faulty.arm();
+    let begun = faulty.begun.load(Ordering::SeqCst);
+    let sender = engine.clone();
+    let lost = tokio::spawn(async move { sender.signal(id, Engine::new_signal("lost")).await });
+    within(async {
+        while faulty.begun.load(Ordering::SeqCst) == begun {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let heard = within(engine.signal_if(id, Engine::new_signal("heard"), Some(seen))).await;
+    assert_eq!(lost.await.unwrap().unwrap_err().code(), "store_unavailable");
+    assert_eq!(heard.unwrap().last_seq, seen + 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
