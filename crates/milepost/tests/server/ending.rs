@@ -34,6 +34,21 @@ fn every_way_to_ask_ends_a_server_in_good_order() {
     }
 }
 
+#[test]
+fn a_server_that_outlives_its_terminal_does_not_hear_it_go() {
+    let place = Place::new();
+    let mut command = std::process::Command::new("sh");
+    let milepost = env!("CARGO_BIN_EXE_milepost");
+    command.args(["-c", "trap '' HUP; exec \"$0\" serve --listen 127.0.0.1:0", milepost]).current_dir(place.path());
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let server = super::Server::start(command);
+    server.send(Signal::HUP);
+    // Long enough for one that hears it to be gone.
+    let run = server.start_run(&json!({"name": "naps", "steps": {"one": {"skill": "sleep", "input": {"ms": 500}}}}));
+    assert_eq!(server.ended_run(&run)["status"], "completed");
+    server.stop();
+}
+
 /// A request that stays under way: its body never ends.
 fn half_a_request(server: &super::Server) -> std::net::TcpStream {
     use std::io::Write as _;
