@@ -61,6 +61,8 @@ impl Server {
         let address = listener.local_addr().context("the address cannot be read")?;
         let url = listen::url(address);
         let store = config.db.value.open().await?;
+        // Before the engine, which counts with what is installed when it opens.
+        milepost_api::metrics::install();
         let engine = Arc::new(Engine::open_with(store, engine_config(config)).await?);
         let state = AppState::new(engine.clone(), settings(config));
         let answering = tokio::spawn(milepost_api::serve(listener, state.clone()));
