@@ -15,7 +15,7 @@ use crate::extract::Query;
 use crate::fields::Mask;
 use crate::openapi::Problems;
 use crate::state::AppState;
-use crate::wire::{Any, Page, RunSummary};
+use crate::wire::{Any, MaskedSummary, Page, RunSummary};
 
 const DEFAULT_LIMIT: u32 = 50;
 const MAX_LIMIT: u32 = 1000;
@@ -55,7 +55,7 @@ pub(super) struct ListQuery {
 ///
 /// Newest first. A list may be up to a second behind; one run read by its id never is.
 #[utoipa::path(get, path = "/runs", tag = "runs", params(ListQuery), responses(
-    (status = 200, description = "a page of runs", body = Page<RunSummary>),
+    (status = 200, description = "a page of runs", body = Page<MaskedSummary>),
     Problems,
 ))]
 pub(super) async fn list(State(state): State<AppState>, Query(query): Query<ListQuery>) -> Result<Json<Page<Any>>> {
