@@ -21,7 +21,7 @@ use crate::wire::{
 };
 use feed::Feed;
 use local::Local;
-pub(crate) use local::{RunSettings, config};
+pub(crate) use local::{RunSettings, config, traces};
 use logs::Logs;
 pub(crate) use request::{Action, BulkOrder, Documents, NewRun, NewSignal, RunFilter, Subject, joined};
 
