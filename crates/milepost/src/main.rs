@@ -7,6 +7,7 @@ mod commands;
 mod config;
 mod context;
 mod database;
+mod logging;
 mod output;
 mod progress;
 mod server;

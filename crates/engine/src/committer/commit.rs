@@ -70,7 +70,7 @@ impl Committer {
         {
             Ok(opened) => opened,
             Err(error) => {
-                tracing::warn!(%error, "questions cannot be answered");
+                tracing::warn!(node = %self.parts.node, %error, "questions cannot be answered");
                 return self.fail_asking(asking, &error);
             }
         };
@@ -82,7 +82,7 @@ impl Committer {
             match transaction.ask(questions.iter().flatten().cloned().collect()).await {
                 Ok(answers) => self.decide_asking(asking, &questions, answers, &mut taken).await,
                 Err(error) => {
-                    tracing::warn!(%error, "questions cannot be answered");
+                    tracing::warn!(node = %self.parts.node, %error, "questions cannot be answered");
                     self.fail_asking(asking, &error);
                 }
             }
@@ -235,7 +235,7 @@ impl Committer {
                 news.into_iter().for_each(|news| self.tell(news));
             }
             Err(error) => {
-                tracing::error!(%error, runs = runs.len(), "a batch could not be written");
+                tracing::error!(node = %self.parts.node, %error, runs = runs.len(), "a batch could not be written");
                 for run in runs {
                     self.failed(run, &error);
                 }
@@ -346,7 +346,7 @@ impl Committer {
     /// Somebody else changed the run: it is read again, and what was asked of it is decided again.
     fn conflicted(&mut self, run: RunPending) {
         self.parts.telemetry.metrics.conflicts.increment(1);
-        tracing::debug!(run = %run.run, "lost a race for a run");
+        tracing::debug!(node = %self.parts.node, run = %run.run, "lost a race for a run");
         self.ready.free(run.execute.len());
         self.drop_pending(run.run);
         self.decide_again(run);
@@ -479,7 +479,8 @@ impl From<WriteResult> for Wrote {
 async fn commit_apart(store: &dyn Store, batch: Arc<Batch>) -> Result<Vec<Wrote>, StoreError> {
     match store.commit(batch.clone()).await {
         Err(StoreError::Refused(reason)) => {
-            tracing::error!(reason, "the database refused a batch; its runs are written one by one");
+            let runs = batch.writes.len();
+            tracing::error!(reason, runs, "the database refused a batch; its runs are written one by one");
             commit_one_by_one(store, &batch).await
         }
         Ok(results) => Ok(results.into_iter().map(Wrote::from).collect()),
@@ -499,7 +500,7 @@ async fn commit_one_by_one(store: &dyn Store, batch: &Batch) -> Result<Vec<Wrote
                 tracing::error!(reason, run = %batch.writes[places[0]].run, "the database refused a run");
             }
             Err(error) => {
-                tracing::error!(%error, "a run could not be written");
+                tracing::error!(%error, run = %batch.writes[places[0]].run, "a run could not be written");
                 places.iter().for_each(|at| results[*at] = Wrote::Unknown);
             }
         }

@@ -69,7 +69,7 @@ impl Committer {
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "runs cannot be loaded");
+                tracing::error!(node = %self.parts.node, %error, runs = missing.len(), "runs cannot be loaded");
                 let error = Arc::new(EngineError::from(error));
                 failed.extend(missing.into_iter().map(|(_, run)| (run, error.clone())));
             }

@@ -241,7 +241,7 @@ impl Projector {
         let size = if due.len() > CHUNK * CHUNK { LARGE_CHUNK } else { CHUNK };
         for chunk in due.chunks(size) {
             if let Err(error) = self.write(chunk).await {
-                tracing::warn!(%error, "projections could not be written; they are tried again");
+                tracing::warn!(%error, runs = chunk.len(), "projections could not be written; they are tried again");
             }
         }
         if !self.is_behind() {

@@ -22,7 +22,7 @@ use crate::wire::{
 };
 use feed::Feed;
 use local::Local;
-pub(crate) use local::{RunSettings, config};
+pub(crate) use local::{RunSettings, config, traces};
 use logs::Logs;
 pub(crate) use request::{Action, BulkOrder, Change, Documents, NewRun, NewSignal, RunFilter, Subject, Update, joined};
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use milepost_core::limits::Limits;
 use milepost_engine::skills::{BuiltInOptions, LogLine, LogSink, Skills};
+use milepost_engine::telemetry::OtlpConfig;
 use milepost_engine::{Config, Engine};
 use milepost_store::Store;
 use milepost_store::memory::MemoryStore;
@@ -19,6 +20,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use super::Access;
 use super::logs::Logs;
 use crate::database::Database;
+use crate::output::error::Refusal;
 
 #[derive(Debug)]
 pub(crate) struct Local {
@@ -52,6 +54,11 @@ pub(crate) fn config(database: &Database, limits: Limits, private_addresses: boo
     Config { limits, node_lease_ms, skills, log, ..Config::default() }
 }
 
+/// Where traces go, as the variables of OpenTelemetry say it to every program.
+pub(crate) fn traces() -> Result<Option<OtlpConfig>, Refusal> {
+    OtlpConfig::from_env().map_err(|error| Refusal::new("bad_config", error.to_string()))
+}
+
 impl Local {
     pub(super) async fn open(database: Database, access: Access) -> anyhow::Result<Local> {
         let store = match &access {
@@ -76,7 +83,7 @@ impl Local {
     async fn begin(&self, settings: RunSettings) -> anyhow::Result<()> {
         let (log, logs) = settings.logs.then(log_channel).unzip();
         let config = config(&self.database, settings.limits, settings.private_addresses, log);
-        let config = Config { inline_concurrency: settings.concurrency, ..config };
+        let config = Config { inline_concurrency: settings.concurrency, traces: traces()?, ..config };
         let engine = Engine::open_with(self.store.clone(), config).await?;
         self.engine.set(engine)?;
         *self.logs.lock().expect("no holder of this lock panics") = logs;
