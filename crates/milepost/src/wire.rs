@@ -191,6 +191,10 @@ pub(crate) struct LogLine {
     pub(crate) step_id: String,
     #[serde(default)]
     pub(crate) logical_attempt: u32,
+    #[serde(default)]
+    pub(crate) engine_attempt: u32,
+    /// Counted within the attempt.
+    pub(crate) line: u64,
     pub(crate) at: Option<Timestamp>,
     pub(crate) text: String,
 }
