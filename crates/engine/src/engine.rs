@@ -461,6 +461,20 @@ impl Engine {
         self.projector.flush().await;
     }
 
+    /// Waits a moment for lists to show what this node has just done, unless it is very busy.
+    pub async fn freshen_lists(&self) {
+        self.projector.freshen().await;
+    }
+
+    /// Runs, newest first. What this node has just done is among them unless it is very busy.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>, EngineError> {
+        self.freshen_lists().await;
+        list_runs(&self.store, self.org, filter).await
+    }
+
     /// How old the oldest commit is that is not projected yet.
     #[must_use]
     pub fn projector_lag_ms(&self) -> u64 {

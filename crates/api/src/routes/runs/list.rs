@@ -62,7 +62,7 @@ pub(super) async fn list(State(state): State<AppState>, Query(query): Query<List
     let mask = query.fields.as_deref().map(|fields| Mask::parse(fields, RunSummary::FIELDS)).transpose()?;
     let limit = limit(query.limit, DEFAULT_LIMIT, MAX_LIMIT)?;
     let filter = RunFilter { limit: limit + 1, ..query.filter()? };
-    let runs = milepost_engine::list_runs(state.engine.store(), state.engine.org(), &filter).await?;
+    let runs = state.engine.list(&filter).await?;
     let runs = runs.into_iter().map(RunSummary::from).collect();
     let page = Page::cut(runs, limit, |run| run.run_id.to_string());
     let masked = |run| {
