@@ -6,6 +6,7 @@ mod auth;
 mod configured;
 mod dev;
 mod ending;
+mod watched;
 mod watching;
 
 use std::io::{BufRead as _, BufReader};
