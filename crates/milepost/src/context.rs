@@ -116,6 +116,7 @@ pub(crate) struct Context {
     limit_flags: BTreeMap<String, u64>,
     /// `--log-format`, for verbs that read the rest themselves.
     pub(crate) log_format: Option<LogFormat>,
+    has_token_flag: bool,
 }
 
 impl Context {
@@ -123,12 +124,13 @@ impl Context {
         let mut limits = Limits::default();
         globals.limits.apply(&mut limits)?;
         let env = Wanted::from_env();
+        let has_token_flag = globals.token.is_some();
         let token = globals.token.or_else(|| env.token.clone());
         let wanted = Wanted { server_flag: globals.server, db_flag: globals.db, token, ..env };
         let database = wanted.database().unwrap_or_else(|| Database::parse(database::DEFAULT));
         let limit_flags = globals.limits.pairs().collect();
         let (format, log_format) = (globals.format, globals.log_format);
-        Ok(Context { format, database, wanted, limits, limit_flags, log_format })
+        Ok(Context { format, database, wanted, limits, limit_flags, log_format, has_token_flag })
     }
 
     /// Where the verb goes: to a server or to a database.
@@ -157,6 +159,20 @@ impl Context {
         let mut limits = self.limits.clone();
         flags.apply(&mut limits)?;
         Ok(limits)
+    }
+
+    /// For a verb that is a server itself.
+    pub(crate) fn refuse_callers_flags(&self, verb: &str) -> anyhow::Result<()> {
+        self.refuse_server(verb)?;
+        match self.has_token_flag {
+            false => Ok(()),
+            // Whoever passes one may believe that the server wants it from now on.
+            true => Err(Refusal::new(
+                "needs_hash",
+                format!("--token is for those who call a server, and `milepost {verb}` is one; a server is told the hashes of its tokens: `milepost token` makes both"),
+            )
+            .into()),
+        }
     }
 
     /// `--db`, for verbs that read the rest themselves.

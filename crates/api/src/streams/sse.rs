@@ -15,7 +15,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use futures::StreamExt as _;
 use milepost_core::status::RunStatus;
 use milepost_engine::{Batch, EventStream};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
@@ -123,7 +123,7 @@ impl Pump {
         let stop = match ended {
             Ok(status) => {
                 let end = End { run_id: self.stream.run(), status: *status, last_event_seq: self.sent };
-                return Some(named("end", &json!(end)));
+                return Some(named("end", &serde_json::to_string(&end).expect("an end has nothing that JSON lacks")));
             }
             Err(stop) => stop,
         };
@@ -134,7 +134,8 @@ impl Pump {
             // Not `error`: that is what an EventSource calls its own.
             Stop::Failed(_) => "failed",
         };
-        Some(named(name, &json!({ "code": stop.code(), "message": stop.message(), "after_seq": self.sent })))
+        let data = json!({ "code": stop.code(), "message": stop.message(), "after_seq": self.sent });
+        Some(named(name, &data.to_string()))
     }
 }
 
@@ -147,6 +148,6 @@ async fn stop(state: &AppState, chunks: &mpsc::Sender<Bytes>) -> Stop {
 }
 
 /// An event with a name, which readers of plain messages do not see.
-fn named(name: &str, data: &Value) -> Bytes {
+fn named(name: &str, data: &str) -> Bytes {
     format!("event: {name}\ndata: {data}\n\n").into()
 }

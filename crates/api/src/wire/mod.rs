@@ -2,11 +2,13 @@
 
 mod event;
 mod page;
+mod plan;
 mod run;
 mod step;
 
 pub(crate) use event::{Event, Transition};
 pub(crate) use page::Page;
+pub(crate) use plan::Plan;
 pub(crate) use run::{Run, RunSummary, Started};
 pub(crate) use step::StepDetail;
 

@@ -92,3 +92,19 @@ async fn a_step_tells_its_attempts_and_its_input() {
     assert_eq!(step["input"]["code"], "broken", "{step}");
     api.get(&format!("/api/v1/runs/{run}/steps/bda")).await.is_problem(404, "unknown_step");
 }
+
+#[tokio::test]
+async fn a_plan_says_what_would_run_and_stores_nothing() {
+    let api = Api::new().await;
+    let mut document = echo();
+    document["steps"]["never"] = json!({"skill": "echo", "when": "${{ payload.n > 5 }}"});
+    let body = json!({ "document": document, "payload": {"n": 1} });
+    let plan = api.post("/api/v1/runs/plan", &body).await;
+    assert_eq!(plan.status, StatusCode::OK, "{}", plan.body);
+    assert_eq!(plan.body["counts"], json!({"run": 1, "reuse": 0, "unknown": 0, "skip": 1}), "{}", plan.body);
+    let hash = api.post("/api/v1/runs", &body).await;
+    assert_eq!(hash.status, StatusCode::CREATED);
+    let bad = json!({ "document": {"name": "x", "steps": {"a": {"skill": "nobody.has"}}} });
+    api.post("/api/v1/runs/plan", &bad).await.is_problem(422, "unknown_skill");
+    assert_eq!(api.get("/api/v1/workflows").await.body["items"], json!([]));
+}

@@ -227,7 +227,9 @@ async fn what_a_node_does_not_know_is_read_before_it_is_refused(home: Home) {
     let id = start(&a, "{name: s, steps: {w: {skill: wait, input: {signal: go}}}}", NewRun::default()).await;
     send(&a, id, "unheard of").await;
     send(&b, id, "PAUSE").await;
-    send(&a, id, "RESUME").await;
+    // The other way round: the sender has seen more than this node.
+    let seen = b.summary(id).await.unwrap().last_event_seq;
+    within(a.signal_if(id, Engine::new_signal("RESUME"), Some(seen))).await.unwrap();
     send(&b, id, "TERMINATE").await;
     let late = a.signal(id, Engine::new_signal("go")).await;
     assert!(matches!(&late, Err(EngineError::Rejected(why)) if why.code == "run_ended"), "{late:?}");

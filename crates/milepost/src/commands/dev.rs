@@ -54,7 +54,7 @@ pub(crate) struct Dev {
 
 impl Dev {
     pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
-        context.refuse_server("dev")?;
+        context.refuse_callers_flags("dev")?;
         if !self.listen.is_loopback() {
             let message = format!(
                 "`milepost dev` is for this machine alone, and {} can be reached from others; use `milepost serve`",

@@ -70,7 +70,7 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
-        context.refuse_server("serve")?;
+        context.refuse_callers_flags("serve")?;
         let config = self.settings(&context)?;
         if self.print_config {
             match context.is_json() {

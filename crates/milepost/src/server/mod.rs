@@ -21,7 +21,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use milepost_api::{AppState, Settings};
 use milepost_engine::skills::{BuiltInOptions, Skills};
-use milepost_engine::telemetry::{BadOtlpConfig, OtlpConfig};
 use milepost_engine::{Config, Engine};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -29,7 +28,6 @@ use tokio::task::JoinHandle;
 
 use crate::config::ServerConfig;
 use crate::database::Database;
-use crate::output::error::Refusal;
 pub(crate) use file::ServerFile;
 pub(crate) use reporter::Reporter;
 pub(crate) use signals::Signals;
@@ -65,7 +63,7 @@ impl Server {
         let store = config.db.value.open().await?;
         // Before the engine, which counts with what is installed when it opens.
         milepost_api::metrics::install();
-        let engine = Arc::new(Engine::open_with(store, engine_config(config)?).await?);
+        let engine = Arc::new(Engine::open_with(store, engine_config(config)).await?);
         let state = AppState::new(engine.clone(), settings(config));
         let answering = tokio::spawn(milepost_api::serve(listener, state.clone()));
         let file = ServerFile::write(&config.data.value, &url);
@@ -150,30 +148,19 @@ fn settings(config: &ServerConfig) -> Settings {
     }
 }
 
-fn engine_config(config: &ServerConfig) -> anyhow::Result<Config> {
+fn engine_config(config: &ServerConfig) -> Config {
     let skills = Skills::built_in(&BuiltInOptions {
         shell: config.allow_shell.value,
         private_addresses: config.allow_private_http.value,
     });
-    Ok(Config {
+    Config {
         limits: config.limits.clone(),
         inline_concurrency: config.inline_concurrency.value,
         node_lease_ms: node_lease_ms(&config.db.value),
         skills,
-        traces: traces(config)?,
+        traces: config.traces.clone(),
         ..Config::default()
-    })
-}
-
-/// Where traces go, if anywhere.
-fn traces(config: &ServerConfig) -> Result<Option<OtlpConfig>, Refusal> {
-    let Some(endpoint) = &config.traces_endpoint.value else { return Ok(None) };
-    let refused = |error: BadOtlpConfig| Refusal::new("bad_config", error.to_string());
-    let mut traces = OtlpConfig::new(endpoint).map_err(refused)?;
-    for (name, value) in &config.traces_headers.value.0 {
-        traces = traces.header(name, value).map_err(refused)?;
     }
-    Ok(Some(traces.service_name(&config.service_name.value)))
 }
 
 /// On one machine a dead process is known by its lock, so looking often costs nothing, and what another process leaves (a

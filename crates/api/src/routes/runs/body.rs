@@ -10,7 +10,7 @@ use milepost_core::limits::Limits;
 use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
 use milepost_core::trace::TraceContext;
-use milepost_engine::{Engine, NewRun};
+use milepost_engine::{Engine, EngineError, NewRun};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -91,23 +91,23 @@ pub(super) enum Subject {
     Update { base: RunId, plan: Option<Arc<Plan>>, changes: Vec<ChangeRequest> },
 }
 
+/// Whether documents that come along are stored: for a run they have to be, for a look at one they must not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    Yes,
+    No,
+}
+
 impl StartBody {
     pub(super) async fn read(
         self,
         engine: &Engine,
+        keep: Keep,
         key: Option<String>,
         trace: Option<TraceContext>,
     ) -> Result<Request> {
         self.check()?;
-        let plan = match (self.workflow, self.document) {
-            (Some(workflow), _) => Some(engine.resolve(&workflow).await?),
-            (None, Some(document)) => Some(engine.add(document.load(engine.limits())?).await?),
-            (None, None) => None,
-        };
-        let plan = match (plan, self.patch) {
-            (Some(plan), Some(ops)) => Some(engine.patched(&plan, &ops).await?),
-            (plan, _) => plan,
-        };
+        let plan = definition(engine, self.workflow, self.document, self.patch, keep).await?;
         let subject = match (self.base_run_id, plan) {
             (Some(base), plan) => {
                 let changes = self.changes.unwrap_or_default().into_iter().map(ChangeRequest::from).collect();
@@ -148,6 +148,33 @@ impl StartBody {
             StartBody { base_run_id: None, .. } if !named => Err(nothing_to_run()),
             _ => Ok(()),
         }
+    }
+}
+
+/// The definition that is named or comes along, with the patch applied.
+async fn definition(
+    engine: &Engine,
+    workflow: Option<String>,
+    document: Option<DocumentBody>,
+    patch: Option<Value>,
+    keep: Keep,
+) -> Result<Option<Arc<Plan>>> {
+    let loaded = match (workflow, document, patch) {
+        (Some(workflow), _, None) => return Ok(Some(engine.resolve(&workflow).await?)),
+        (Some(workflow), _, Some(ops)) => {
+            let plan = engine.resolve(&workflow).await?;
+            engine.patch(&plan, &ops).await?
+        }
+        (None, Some(document), None) => document.load(engine.limits())?,
+        (None, Some(document), Some(ops)) => {
+            let loaded = document.load(engine.limits())?;
+            document::patch(&loaded.canonical, &ops, engine.limits()).map_err(EngineError::from)?
+        }
+        (None, None, _) => return Ok(None),
+    };
+    match keep {
+        Keep::Yes => Ok(Some(engine.add(loaded).await?)),
+        Keep::No => Ok(Some(Arc::new(loaded.plan))),
     }
 }
 

@@ -5,6 +5,7 @@ mod body;
 mod bulk;
 mod events;
 mod list;
+mod plan;
 mod show;
 mod signal;
 mod start;
@@ -24,6 +25,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(list::list, start::start))
         .routes(routes!(bulk::bulk))
+        .routes(routes!(plan::plan))
         .routes(routes!(show::show))
         .routes(routes!(at::at))
         .routes(routes!(step::step))

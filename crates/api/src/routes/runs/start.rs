@@ -8,7 +8,7 @@ use milepost_core::json::Json as RawJson;
 use milepost_core::trace::TraceContext;
 use milepost_engine::Engine;
 
-use super::body::{Request, StartBody, Subject};
+use super::body::{Keep, Request, StartBody, Subject};
 use crate::error::{Problem, Result};
 use crate::extract::{Body, IdempotencyKey};
 use crate::openapi::{NotFound, Problems, WriteProblems};
@@ -35,7 +35,7 @@ pub(super) async fn start(
 ) -> Result<(StatusCode, Json<Started>)> {
     let engine = &*state.engine;
     let by_key = body.request_id.is_none() && key.is_some();
-    let Request { subject, new } = body.read(engine, key, trace(&headers)).await?;
+    let Request { subject, new } = body.read(engine, Keep::Yes, key, trace(&headers)).await?;
     let meant = by_key.then(|| Meant::by(&subject, &new.payload));
     let accepted = match subject {
         Subject::Initial(plan) => engine.start_plan(&plan, new).await?,

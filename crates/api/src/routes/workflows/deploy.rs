@@ -78,9 +78,13 @@ pub(super) async fn deploy(
         JsonOrYaml::Yaml(text) => (document::load(&text, limits).map_err(Problem::invalid_document)?, query.tag),
     };
     let tag = tag.unwrap_or_else(|| loaded.plan.name.to_string());
-    let plan = state.engine.deploy_loaded(loaded).await?;
-    let status = StatusCode::CREATED;
-    let answer =
-        Deployed { revision_id: Uuid::nil(), version_hash: format!("sha256:{}", plan.hash), tag, tag_version: 1 };
+    let (plan, deployed) = state.engine.deploy_as(&tag, loaded).await?;
+    let status = if deployed.existing { StatusCode::OK } else { StatusCode::CREATED };
+    let answer = Deployed {
+        revision_id: deployed.revision_id,
+        version_hash: format!("sha256:{}", plan.hash),
+        tag,
+        tag_version: deployed.tag_version,
+    };
     Ok((status, Json(answer)))
 }
