@@ -9,6 +9,7 @@ use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, RunId, SignalId};
 use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
+use milepost_core::time::Timestamp;
 use milepost_store::rows::{
     Answer, Batch, BlobRow, CheckpointRow, HeadWrite, NewHead, ProjectionWrite, Question, RunFilter, RunWrite,
     SlotWrite, SnapshotRow, StatusWrite, StepRow, TimerWrite, WriteResult,
@@ -62,13 +63,14 @@ struct World {
     nodes: Vec<NodeId>,
     requests: Vec<String>,
     tags: Vec<String>,
-    workflow: String,
+    workflows: Vec<Arc<str>>,
 }
 
 struct Known {
     run: RunId,
     last_seq: u64,
     projected: u64,
+    head: Box<NewHead>,
 }
 
 impl World {
@@ -80,7 +82,7 @@ impl World {
             nodes: (0..3).map(|_| new_node()).collect(),
             requests: Vec::new(),
             tags: (0..3).map(|_| unique("tag")).collect(),
-            workflow: unique("workflow"),
+            workflows: (0..3).map(|_| unique("workflow").into()).collect(),
         }
     }
 
@@ -182,7 +184,7 @@ impl World {
             }
             if let HeadWrite::Insert(head) = &write.head {
                 self.requests.extend(head.request_id.clone());
-                self.runs.push(Known { run: write.run, last_seq: 0, projected: 0 });
+                self.runs.push(Known { run: write.run, last_seq: 0, projected: 0, head: head.clone() });
             }
             self.known(write.run).last_seq = write.last_seq;
         }
@@ -208,7 +210,10 @@ impl World {
         let count = self.random.below(4);
         let mut write = match existing {
             None => self.start(count + 1),
-            Some(index) if self.random.once_in(20) => start_with(self.runs[index].run, count + 1, self.head()),
+            Some(index) if self.random.once_in(20) => {
+                let run = self.runs[index].run;
+                start_with(run, count + 1, self.head(run))
+            }
             Some(index) => {
                 let Known { run, last_seq, .. } = self.runs[index];
                 let expected = if self.random.once_in(8) { last_seq.saturating_sub(1) } else { last_seq };
@@ -233,18 +238,33 @@ impl World {
     }
 
     fn start(&mut self, events: u64) -> RunWrite {
-        let mut head = self.head();
+        let run = new_run();
+        let mut head = self.head(run);
         head.request_id = match self.random.below(6) {
             0 => Some(unique("request")),
             1 if !self.requests.is_empty() => Some(self.random.pick(&self.requests).clone()),
             _ => None,
         };
-        start_with(new_run(), events, head)
+        start_with(run, events, head)
     }
 
-    fn head(&mut self) -> NewHead {
+    fn head(&mut self, run: RunId) -> NewHead {
         let status = self.maybe_status().unwrap_or(crate::rows::status(RunStatus::Queued));
-        NewHead { owner: self.maybe_node(), status, priority: self.small(), ..new_head() }
+        NewHead {
+            owner: self.maybe_node(),
+            status,
+            priority: self.small(),
+            workflow: self.random.pick(&self.workflows).clone(),
+            base_run: self.maybe_run(),
+            parent_run: self.maybe_run(),
+            created_at: Timestamp(drawn_at(run).0 + i64::try_from(self.random.below(3000)).expect("a small number")),
+            ..new_head()
+        }
+    }
+
+    fn maybe_run(&mut self) -> Option<RunId> {
+        let index = self.any_run()?;
+        self.random.once_in(4).then_some(self.runs[index].run)
     }
 
     /// Timers, slot and checkpoint.
@@ -272,11 +292,16 @@ impl World {
     }
 
     fn projection(&mut self, index: usize) -> ProjectionWrite {
-        let Known { run, last_seq, projected } = self.runs[index];
+        let Known { run, last_seq, projected, ref head } = self.runs[index];
+        let head = head.clone();
         let expected = if self.random.once_in(6) { projected + 1 } else { projected };
         let seq = projected + self.random.below(last_seq.saturating_sub(projected) + 1);
         let row = SnapshotRow {
-            workflow: self.workflow.clone(),
+            workflow: head.workflow.to_string(),
+            request_id: head.request_id,
+            base_run: head.base_run,
+            parent_run: head.parent_run,
+            created_at: head.created_at,
             status: *self.random.pick(RunStatus::ALL),
             steps_done: u32::try_from(self.random.below(9)).expect("a small number"),
             error: self.random.once_in(3).then(|| Json::trusted("3")),
@@ -343,6 +368,40 @@ impl World {
         same(stores, &kept, context, &"lists");
     }
 
+    /// Lists that have only runs of this test.
+    fn filters(&self) -> Vec<RunFilter> {
+        let mut filters = Vec::new();
+        let all = |workflow: &Arc<str>| RunFilter {
+            workflow: Some(workflow.to_string()),
+            limit: 1_000_000,
+            ..RunFilter::default()
+        };
+        let some = [RunStatus::Running, RunStatus::Failed, RunStatus::Completed].to_vec();
+        for workflow in &self.workflows {
+            filters.push(all(workflow));
+            filters.push(RunFilter { statuses: some.clone(), ..all(workflow) });
+            filters.push(RunFilter { limit: 3, statuses: some[..1].to_vec(), ..all(workflow) });
+        }
+        // Four runs spread over all of them: what comes from them, is like them, was before or after them.
+        for known in self.runs.iter().step_by(self.runs.len().div_ceil(4).max(1)) {
+            let (run, head) = (known.run, &known.head);
+            let any = RunFilter { limit: 1_000_000, ..RunFilter::default() };
+            filters.push(RunFilter { base_run: Some(run), ..any.clone() });
+            filters.push(RunFilter { parent_run: Some(run), statuses: some.clone(), ..any.clone() });
+            filters.push(RunFilter { parent_run: head.parent_run, base_run: Some(run), ..any.clone() });
+            filters.extend(head.request_id.clone().map(|id| RunFilter { request_id: Some(id), ..any.clone() }));
+            filters.push(RunFilter { before: Some(run), limit: 5, ..all(&head.workflow) });
+            filters.push(RunFilter { created_from: Some(head.created_at), ..all(&head.workflow) });
+            filters.push(RunFilter { created_until: Some(head.created_at), limit: 9, ..all(&head.workflow) });
+            filters.push(RunFilter {
+                created_from: Some(head.created_at),
+                statuses: some.clone(),
+                ..all(&head.workflow)
+            });
+        }
+        filters
+    }
+
     /// What is kept across runs, as far as it is of this test.
     async fn all_as_kept(&self, store: &dyn Store) -> String {
         const ALL: u32 = 1_000_000;
@@ -362,10 +421,14 @@ impl World {
         for node in &self.nodes {
             note(&store.owned_runs(*node, None, ALL).await.expect("owned runs can be read"));
         }
-        for status in [None, Some(RunStatus::Running), Some(RunStatus::Failed)] {
-            let filter = RunFilter { status, workflow: Some(self.workflow.clone()), before: None, limit: ALL };
+        for filter in self.filters() {
             note(&store.list_runs(ORG, &filter).await.expect("runs can be listed"));
+            note(&store.count_matching(ORG, &filter, 7).await.expect("runs can be counted"));
         }
+        let known: Vec<_> = self.runs.iter().map(|known| (ORG, known.run)).collect();
+        let mut seqs = store.last_seqs(&known).await.expect("heads can be read");
+        seqs.sort_unstable();
+        note(&seqs);
         let mut behind = store.unprojected(ALL).await.expect("projections can be compared");
         behind.retain(|(_, run, _)| ours(run));
         behind.sort_unstable();
@@ -378,6 +441,12 @@ impl World {
         assert_eq!(gaps, [], "{} has holes in a log", store.name());
         text
     }
+}
+
+/// When an id was drawn.
+fn drawn_at(run: RunId) -> Timestamp {
+    let ms = i64::try_from(run.0.as_u128() >> 80).expect("48 bits");
+    Timestamp(ms * 1000)
 }
 
 /// Two writes of one batch that would leave it to chance which one wins.
@@ -402,9 +471,10 @@ async fn run_as_kept(store: &dyn Store, run: RunId) -> String {
     let slot = slot.map(|slot| (slot.key, slot.holding, (!slot.holding).then_some((slot.limit, slot.priority))));
     let transitions = store.transitions(ORG, run).await.expect("transitions can be read");
     let snapshot = store.snapshot(ORG, run).await.expect("a snapshot can be read");
-    let mut steps = store.steps(ORG, run).await.expect("steps can be read");
-    steps.sort_by(|a, b| a.step_id.cmp(&b.step_id));
-    format!("{head:#?}\n{loaded:#?}\n{events:#?}\n{timers:#?}\n{slot:#?}\n{transitions:#?}\n{snapshot:#?}\n{steps:#?}")
+    let projection = store.projection(ORG, run).await.expect("a projection can be read");
+    format!(
+        "{head:#?}\n{loaded:#?}\n{events:#?}\n{timers:#?}\n{slot:#?}\n{transitions:#?}\n{snapshot:#?}\n{projection:#?}"
+    )
 }
 
 fn plain_answers(answers: Vec<Answer>) -> String {

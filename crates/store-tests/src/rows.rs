@@ -20,6 +20,14 @@ pub fn new_run() -> RunId {
     RunId(Uuid::now_v7())
 }
 
+/// A run id that was drawn in this millisecond since 1970.
+#[must_use]
+pub fn run_at(ms: u64) -> RunId {
+    let mut random = [0; 10];
+    random.copy_from_slice(&Uuid::new_v4().as_bytes()[..10]);
+    RunId(uuid::Builder::from_unix_timestamp_millis(ms, &random).into_uuid())
+}
+
 /// The greatest id that is less than this one.
 #[must_use]
 pub fn just_before(run: RunId) -> RunId {

@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
+use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 
 use rows::{
@@ -64,6 +65,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// What is needed to have these runs' states again. Runs that do not exist are left out.
     async fn load_runs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<LoadedRun>>;
     async fn head(&self, org: OrgId, run: RunId) -> Result<Option<HeadRow>>;
+    /// How far the logs of these runs go, in one statement. Runs that do not exist are left out.
+    async fn last_seqs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<(OrgId, RunId, u64)>>;
     /// The log after `after_seq`, in order.
     async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>>;
     /// Single events of one run, in any order; those that do not exist are left out.
@@ -105,10 +108,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The changes of a run's status, in order.
     async fn transitions(&self, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>>;
     async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>>;
-    async fn steps(&self, org: OrgId, run: RunId) -> Result<Vec<StepRow>>;
+    /// A run's snapshot and all its steps, in order of their ids, as they were at one moment.
+    async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>>;
     /// Single steps of one run, by id; those that do not exist are left out.
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>>;
+    /// Newest first. Costs what it answers, however many runs there are.
     async fn list_runs(&self, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>>;
+    /// How many runs `list_runs` would answer if it had no limit; counting stops at `up_to`.
+    async fn count_matching(&self, org: OrgId, filter: &RunFilter, up_to: u64) -> Result<u64>;
+    /// How many runs stand in each status that is no end, as far as there are any. Costs what is open.
+    async fn status_counts(&self) -> Result<Vec<(OrgId, RunStatus, u64)>>;
 
     /// Runs that have not ended, of all orgs, in order of id, after `after`. For `doctor`.
     async fn open_runs(&self, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>>;

@@ -8,8 +8,15 @@ pub struct Migration {
     pub sql: &'static str,
 }
 
-pub const SQLITE: &[Migration] =
-    &[Migration { version: 1, name: "init", sql: include_str!("migrations/sqlite/0001_init.sql") }];
+pub const SQLITE: &[Migration] = &[
+    Migration { version: 1, name: "init", sql: include_str!("migrations/sqlite/0001_init.sql") },
+    Migration { version: 2, name: "server", sql: include_str!("migrations/sqlite/0002_server.sql") },
+];
+
+pub const POSTGRES: &[Migration] = &[
+    Migration { version: 1, name: "init", sql: include_str!("migrations/postgres/0001_init.sql") },
+    Migration { version: 2, name: "server", sql: include_str!("migrations/postgres/0002_server.sql") },
+];
 
 /// The schema that this release works with.
 #[must_use]
@@ -22,9 +29,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_no_gaps() {
-        for (index, migration) in SQLITE.iter().enumerate() {
-            assert_eq!(migration.version as usize, index + 1, "{}", migration.name);
+    fn both_databases_have_the_same_numbers_without_gaps() {
+        let names = |list: &[Migration]| list.iter().map(|step| (step.version, step.name)).collect::<Vec<_>>();
+        assert_eq!(names(SQLITE), names(POSTGRES));
+        for (migration, expected) in SQLITE.iter().zip(1..) {
+            assert_eq!(migration.version, expected, "{}", migration.name);
+        }
+    }
+
+    /// A change to a step that somebody may have applied would leave two kinds of databases with the same number.
+    #[test]
+    fn a_released_step_never_changes() {
+        let released = [
+            (SQLITE[0], "9fb5d25f949918d94103d13bdb24123b0ec512ca90584a60b2597ef79507b648"),
+            (POSTGRES[0], "b8ac690705a163a79772bd22873dda5ef9fcd852b459860a9e1b5909262b565e"),
+        ];
+        for (migration, digest) in released {
+            assert_eq!(
+                milepost_core::hash::Digest::of(migration.sql.as_bytes()).to_string(),
+                digest,
+                "{}",
+                migration.name
+            );
         }
     }
 }

@@ -327,8 +327,8 @@ async fn catch_up(
 
 /// What the log of a run adds up to right now, whatever is projected: a caller sees its own write.
 pub(crate) async fn current(store: &dyn Store, plan: &Plan, head: &HeadRow) -> Result<Option<Projection>> {
-    let projection = match store.snapshot(head.org, head.run).await? {
-        Some(snapshot) => Projection::whole(snapshot, store.steps(head.org, head.run).await?),
+    let projection = match store.projection(head.org, head.run).await? {
+        Some((snapshot, steps)) => Projection::whole(snapshot, steps),
         None => Projection::default(),
     };
     catch_up(store, head.org, head.run, plan, projection).await

@@ -189,6 +189,9 @@ impl Store for Faulty {
     async fn head(&self, org: OrgId, run: RunId) -> Result<Option<HeadRow>> {
         self.inner.head(org, run).await
     }
+    async fn last_seqs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<(OrgId, RunId, u64)>> {
+        self.inner.last_seqs(runs).await
+    }
     async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>> {
         self.inner.events(org, run, after_seq, limit).await
     }
@@ -249,14 +252,20 @@ impl Store for Faulty {
     async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>> {
         self.inner.snapshot(org, run).await
     }
-    async fn steps(&self, org: OrgId, run: RunId) -> Result<Vec<StepRow>> {
-        self.inner.steps(org, run).await
+    async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
+        self.inner.projection(org, run).await
     }
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {
         self.inner.steps_by_id(org, run, ids).await
     }
     async fn list_runs(&self, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>> {
         self.inner.list_runs(org, filter).await
+    }
+    async fn count_matching(&self, org: OrgId, filter: &RunFilter, up_to: u64) -> Result<u64> {
+        self.inner.count_matching(org, filter, up_to).await
+    }
+    async fn status_counts(&self) -> Result<Vec<(OrgId, RunStatus, u64)>> {
+        self.inner.status_counts().await
     }
     async fn open_runs(&self, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>> {
         self.inner.open_runs(after, limit).await

@@ -32,7 +32,7 @@ async fn lists_show_what_the_log_says(home: Home) {
         seen,
         [(waits, RunStatus::Running, 0, 0), (bad, RunStatus::Failed, 1, 1), (good, RunStatus::Completed, 2, 0)]
     );
-    let failed = RunFilter { limit: 10, status: Some(RunStatus::Failed), ..RunFilter::default() };
+    let failed = RunFilter { limit: 10, statuses: vec![RunStatus::Failed], ..RunFilter::default() };
     assert_eq!(list_runs(engine.store(), ORG, &failed).await.unwrap().len(), 1);
     let changes: Vec<_> = transitions(engine.store(), ORG, good).await.unwrap().iter().map(|row| row.to).collect();
     assert_eq!(changes, [RunStatus::Queued, RunStatus::Running, RunStatus::Completed]);

@@ -255,16 +255,12 @@ pub(crate) async fn sound(engine: &Engine, run: RunId) {
     let store = engine.store();
     one_history(store, run).await;
     engine.flush_projections().await;
-    let read = async || {
-        let mut steps = store.steps(ORG, run).await.unwrap();
-        steps.sort_by(|a, b| a.step_id.cmp(&b.step_id));
-        (store.snapshot(ORG, run).await.unwrap(), steps)
-    };
+    let read = async || store.projection(ORG, run).await.unwrap();
     let projected = read().await;
     engine.rebuild_projection(run).await.unwrap();
     assert_eq!(projected, read().await, "the projection of {run} is not what its log says");
     let head = store.head(ORG, run).await.unwrap().unwrap();
-    let snapshot = projected.0.unwrap();
+    let (snapshot, _) = projected.unwrap();
     assert_eq!((head.status, head.last_seq), (snapshot.status, snapshot.last_event_seq), "{run}");
     assert_eq!((head.started_at, head.completed_at), (snapshot.started_at, snapshot.completed_at), "{run}");
 }

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
+use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
     Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, Recorded, RunFilter, SlotRow,
@@ -100,6 +101,7 @@ pass_on! {
     async fn ask(&self, questions: Vec<Question>) -> Result<(Box<dyn Transaction>, Vec<Answer>)>;
     async fn load_runs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<LoadedRun>>;
     async fn head(&self, org: OrgId, run: RunId) -> Result<Option<HeadRow>>;
+    async fn last_seqs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<(OrgId, RunId, u64)>>;
     async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>>;
     async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>>;
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>>;
@@ -119,9 +121,11 @@ pass_on! {
     async fn drop_projection(&self, org: OrgId, run: RunId) -> Result<()>;
     async fn transitions(&self, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>>;
     async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>>;
-    async fn steps(&self, org: OrgId, run: RunId) -> Result<Vec<StepRow>>;
+    async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>>;
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>>;
     async fn list_runs(&self, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>>;
+    async fn count_matching(&self, org: OrgId, filter: &RunFilter, up_to: u64) -> Result<u64>;
+    async fn status_counts(&self) -> Result<Vec<(OrgId, RunStatus, u64)>>;
     async fn open_runs(&self, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>>;
     async fn unprojected(&self, limit: u32) -> Result<Vec<(OrgId, RunId, u64)>>;
     async fn log_gaps(&self, limit: u32) -> Result<Vec<LogGap>>;

@@ -145,8 +145,13 @@ impl Runs {
 
 impl List {
     async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
-        let filter =
-            RunFilter { status: self.status, workflow: self.workflow, before: self.cursor, limit: self.limit + 1 };
+        let filter = RunFilter {
+            statuses: self.status.into_iter().collect(),
+            workflow: self.workflow,
+            before: self.cursor,
+            limit: self.limit + 1,
+            ..RunFilter::default()
+        };
         // Before the first run there is no database, and so no run.
         let mut items = match context.database.is_missing() {
             true => Vec::new(),

@@ -269,9 +269,14 @@ async fn a_checkpoint_shortens_what_is_loaded(store: &dyn Store) {
 async fn missing_runs_are_left_out(store: &dyn Store) {
     let (one, two) = (new_run(), new_run());
     commit(store, batch([start(one, 1), start(two, 2)])).await;
-    let loaded = store.load_runs(&[(ORG, two), (ORG, new_run()), (ORG, one)]).await.unwrap();
+    let asked = [(ORG, two), (ORG, new_run()), (ORG, one), (OrgId(2), one)];
+    let loaded = store.load_runs(&asked).await.unwrap();
     let mut found: Vec<_> = loaded.iter().map(|run| (run.head.run, run.tail.len())).collect();
     found.sort_unstable();
     assert_eq!(found, [(one, 1), (two, 2)]);
     assert!(store.load_runs(&[]).await.unwrap().is_empty());
+    let mut seqs = store.last_seqs(&asked).await.unwrap();
+    seqs.sort_unstable();
+    assert_eq!(seqs, [(ORG, one, 1), (ORG, two, 2)]);
+    assert_eq!(store.last_seqs(&[]).await.unwrap(), []);
 }

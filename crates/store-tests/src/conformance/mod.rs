@@ -4,6 +4,7 @@
 
 mod ask;
 mod doctor;
+mod lists;
 mod log;
 mod nodes;
 mod projections;
@@ -30,6 +31,7 @@ pub async fn conformance(store: Arc<dyn Store>) {
     nodes::check(&*store).await;
     registry::check(&*store).await;
     projections::check(&*store).await;
+    lists::check(&*store).await;
     doctor::check(&*store).await;
 }
 

@@ -1,14 +1,12 @@
 //! What is derived from the log.
 
 use milepost_core::hash::Digest;
-use milepost_core::id::{RunId, SignalId};
+use milepost_core::id::{OrgId, RunId, SignalId};
 use milepost_core::json::Json;
 use milepost_core::record::EventRow;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_store::Store;
-use milepost_store::rows::{
-    NewHead, ProjectionWrite, RunFilter, RunWrite, SnapshotRow, StepRow, TransitionRow, WriteResult,
-};
+use milepost_store::rows::{NewHead, ProjectionWrite, RunWrite, SnapshotRow, StepRow, TransitionRow, WriteResult};
 use uuid::Uuid;
 
 use super::written;
@@ -23,7 +21,6 @@ pub(super) async fn check(store: &dyn Store) {
     steps_are_replaced_one_by_one(store).await;
     a_dropped_projection_can_be_made_anew(store).await;
     a_run_is_released_only_at_the_end_of_its_log(store).await;
-    runs_are_listed_newest_first(store).await;
     transitions_are_read_from_the_log(store).await;
 }
 
@@ -77,15 +74,13 @@ async fn a_projection_is_written_only_from_where_it_stands(store: &dyn Store) {
     let mixed = vec![late, project(0, snapshot(other, 1)), project(2, snapshot(run, 9))];
     assert_eq!(store.project(mixed).await.unwrap(), [Conflict, Written, Conflict]);
     assert_eq!(store.snapshot(ORG, run).await.unwrap().unwrap().last_event_seq, 4);
-    assert_eq!(store.steps(ORG, run).await.unwrap(), []);
+    assert_eq!(steps(store, run).await, []);
     assert_eq!(store.snapshot(ORG, other).await.unwrap().unwrap().last_event_seq, 1);
     assert_eq!(store.project(Vec::new()).await.unwrap(), []);
 }
 
-async fn sorted_steps(store: &dyn Store, run: RunId) -> Vec<StepRow> {
-    let mut steps = store.steps(ORG, run).await.unwrap();
-    steps.sort_by(|a, b| a.step_id.cmp(&b.step_id));
-    steps
+async fn steps(store: &dyn Store, run: RunId) -> Vec<StepRow> {
+    store.projection(ORG, run).await.unwrap().map(|(_, steps)| steps).unwrap_or_default()
 }
 
 async fn steps_are_replaced_one_by_one(store: &dyn Store) {
@@ -103,11 +98,11 @@ async fn steps_are_replaced_one_by_one(store: &dyn Store) {
     };
     let first = vec![step("a", StepStatus::Pending), full.clone()];
     assert_eq!(put(store, ProjectionWrite { steps: first, ..project(0, snapshot(run, 1)) }).await, Written);
-    assert_eq!(sorted_steps(store, run).await, [step("a", StepStatus::Pending), full.clone()]);
+    assert_eq!(steps(store, run).await, [step("a", StepStatus::Pending), full.clone()]);
     let second = vec![step("a", StepStatus::Completed), step("c", StepStatus::Running)];
     assert_eq!(put(store, ProjectionWrite { steps: second, ..project(1, snapshot(run, 2)) }).await, Written);
     let expected = [step("a", StepStatus::Completed), full.clone(), step("c", StepStatus::Running)];
-    assert_eq!(sorted_steps(store, run).await, expected);
+    assert_eq!(steps(store, run).await, expected);
     let some = store.steps_by_id(ORG, run, &["b[10]".to_owned(), "none".to_owned()]).await.unwrap();
     assert_eq!(some, [full]);
     assert_eq!(store.steps_by_id(ORG, run, &[]).await.unwrap(), []);
@@ -121,9 +116,11 @@ async fn a_dropped_projection_can_be_made_anew(store: &dyn Store) {
     }
     store.drop_projection(ORG, run).await.unwrap();
     assert_eq!(store.snapshot(ORG, run).await.unwrap(), None);
-    assert_eq!(store.steps(ORG, run).await.unwrap(), []);
-    assert_eq!(store.steps(ORG, other).await.unwrap().len(), 1);
+    assert_eq!(store.projection(ORG, run).await.unwrap(), None);
+    assert_eq!(steps(store, other).await.len(), 1);
     assert_eq!(put(store, project(0, snapshot(run, 5))).await, Written);
+    assert_eq!(store.projection(ORG, run).await.unwrap(), Some((snapshot(run, 5), Vec::new())), "nothing came back");
+    assert_eq!(store.projection(OrgId(2), run).await.unwrap(), None);
 }
 
 async fn a_run_is_released_only_at_the_end_of_its_log(store: &dyn Store) {
@@ -142,37 +139,6 @@ async fn a_run_is_released_only_at_the_end_of_its_log(store: &dyn Store) {
     assert_eq!(owner().await, None);
     written(store, advance(run, 2, 1)).await;
     store.leave(node).await.unwrap();
-}
-
-async fn runs_are_listed_newest_first(store: &dyn Store) {
-    let workflow = unique("workflow");
-    let runs: Vec<RunId> = (0..6).map(|_| new_run()).collect();
-    for (index, run) in runs.iter().enumerate() {
-        let status = if index % 2 == 0 { RunStatus::Running } else { RunStatus::Completed };
-        let row = SnapshotRow { workflow: workflow.clone(), status, ..snapshot(*run, 1) };
-        assert_eq!(put(store, project(0, row)).await, Written);
-    }
-    let of = |filter: RunFilter| async move {
-        let rows = store.list_runs(ORG, &filter).await.unwrap();
-        rows.iter().map(|row| row.run).collect::<Vec<_>>()
-    };
-    let mine = RunFilter { workflow: Some(workflow.clone()), limit: 100, ..RunFilter::default() };
-    assert_eq!(of(mine.clone()).await, [5, 4, 3, 2, 1, 0].map(|index| runs[index]));
-    assert_eq!(of(RunFilter { limit: 2, ..mine.clone() }).await, [runs[5], runs[4]]);
-    assert_eq!(of(RunFilter { before: Some(runs[4]), limit: 2, ..mine.clone() }).await, [runs[3], runs[2]]);
-    let running = RunFilter { status: Some(RunStatus::Running), ..mine.clone() };
-    assert_eq!(of(running.clone()).await, [4, 2, 0].map(|index| runs[index]));
-    assert_eq!(of(RunFilter { before: Some(runs[4]), ..running }).await, [2, 0].map(|index| runs[index]));
-    let any = RunFilter { workflow: None, ..mine.clone() };
-    let newest = of(any.clone()).await;
-    assert!(newest.contains(&runs[5]) && newest.is_sorted_by(|a, b| a > b));
-    let completed = of(RunFilter { status: Some(RunStatus::Completed), ..any }).await;
-    assert!(completed.contains(&runs[5]) && !completed.contains(&runs[4]));
-    // A run that moved on is found under its new status only.
-    let done = SnapshotRow { workflow, status: RunStatus::Failed, ..snapshot(runs[0], 2) };
-    assert_eq!(put(store, project(1, done)).await, Written);
-    assert_eq!(of(RunFilter { status: Some(RunStatus::Failed), ..mine.clone() }).await, [runs[0]]);
-    assert_eq!(of(RunFilter { status: Some(RunStatus::Running), ..mine }).await, [runs[4], runs[2]]);
 }
 
 async fn transitions_are_read_from_the_log(store: &dyn Store) {

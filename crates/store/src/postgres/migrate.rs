@@ -5,34 +5,36 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use milepost_core::time::Timestamp;
 use tokio_postgres::Client;
 
+use crate::migrations::{self, Migration, POSTGRES};
 use crate::{Result, StoreError};
-
-/// Numbered like SQLite's. Never changed once released: a correction is another step.
-const MIGRATIONS: &[(i32, &str, &str)] = &[(1, "init", include_str!("../migrations/postgres/0001_init.sql"))];
 
 /// Partitions are made this many months ahead.
 const MONTHS_AHEAD: i32 = 2;
 
-const TABLES: &[&str] = &[
-    "orgs",
-    "runs",
-    "run_requests",
-    "run_events",
-    "run_checkpoints",
-    "timers",
-    "run_slots",
-    "nodes",
-    "cas_blobs",
-    "tags",
-    "run_snapshots",
-    "run_steps",
-    "run_state_transitions",
+/// What each step of the schema made.
+const TABLES: &[(i32, &str)] = &[
+    (1, "orgs"),
+    (1, "runs"),
+    (1, "run_requests"),
+    (1, "run_events"),
+    (1, "run_checkpoints"),
+    (1, "timers"),
+    (1, "run_slots"),
+    (1, "nodes"),
+    (1, "cas_blobs"),
+    (1, "tags"),
+    (1, "run_snapshots"),
+    (1, "run_steps"),
+    (1, "run_state_transitions"),
+    (2, "revisions"),
+    (2, "step_logs"),
+    (2, "forgotten_runs"),
 ];
 
 /// The schema that this release works with.
 #[must_use]
 pub fn latest() -> u32 {
-    MIGRATIONS.last().map_or(0, |(version, _, _)| version.cast_unsigned())
+    migrations::latest(POSTGRES)
 }
 
 /// What a look at the schema found.
@@ -70,17 +72,19 @@ async fn apply(client: &Client) -> Result<()> {
         Found::Version(version) => version,
     };
     refuse_newer(version, &schema)?;
-    for (number, name, sql) in MIGRATIONS.iter().filter(|(number, _, _)| *number > version) {
-        client.batch_execute(sql).await?;
-        client
-            .execute(
-                "INSERT INTO schema_migrations (version, name, applied_at) VALUES ($1, $2, $3)",
-                &[number, name, &now().0],
-            )
-            .await?;
-        tracing::info!(version = number, name, "migrated the Postgres schema");
+    for migration in POSTGRES.iter().filter(|migration| migration.version > version.cast_unsigned()) {
+        step(client, migration).await?;
     }
     ensure_partitions(client, now()).await?;
+    Ok(())
+}
+
+async fn step(client: &Client, migration: &Migration) -> Result<()> {
+    let Migration { version, name, sql } = *migration;
+    client.batch_execute(sql).await?;
+    let sql = "INSERT INTO schema_migrations (version, name, applied_at) VALUES ($1, $2, $3)";
+    client.execute(sql, &[&version.cast_signed(), &name, &now().0]).await?;
+    tracing::info!(version, name, "migrated the Postgres schema");
     Ok(())
 }
 
@@ -126,7 +130,7 @@ async fn current_schema(client: &Client) -> Result<String> {
 }
 
 async fn look(client: &Client, schema: &str) -> Result<Found> {
-    let names: Vec<&str> = TABLES.iter().copied().chain(["schema_migrations"]).collect();
+    let names: Vec<&str> = TABLES.iter().map(|(_, name)| *name).chain(["schema_migrations"]).collect();
     let rows = client
         .query(
             "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -160,12 +164,14 @@ async fn look(client: &Client, schema: &str) -> Result<Found> {
         return Err(foreign("schema_migrations"));
     }
     let row = client.query_one("SELECT coalesce(max(version), 0) FROM schema_migrations", &[]).await?;
-    match (row.try_get(0)?, TABLES.iter().find(|name| !found.iter().any(|have| have == *name))) {
-        (1.., Some(missing)) => Err(StoreError::Unusable(format!(
+    let version: i32 = row.try_get(0)?;
+    let is_missing = |(made, name): &&(i32, &str)| *made <= version && !found.iter().any(|have| have == name);
+    match TABLES.iter().find(is_missing) {
+        Some((_, missing)) => Err(StoreError::Unusable(format!(
             "the schema `{schema}` was made by Milepost, but its table `{missing}` is gone; restore a backup or start \
              with an empty schema"
         ))),
-        (version, _) => Ok(Found::Version(version)),
+        None => Ok(Found::Version(version)),
     }
 }
 

@@ -14,11 +14,14 @@ mod commit;
 mod connect;
 mod doctor;
 mod error;
+mod list;
 mod migrate;
 mod project;
 mod registry;
 mod replay;
 mod runs;
+#[cfg(test)]
+mod testing;
 mod transaction;
 
 use std::fmt;
@@ -29,6 +32,7 @@ use deadpool_postgres::{Object, Pool};
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
+use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 
 pub use migrate::latest as latest_schema;
@@ -133,6 +137,10 @@ impl Store for PostgresStore {
         runs::head(&self.connection().await?, org, run).await
     }
 
+    async fn last_seqs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<(OrgId, RunId, u64)>> {
+        runs::last_seqs(&self.connection().await?, runs).await
+    }
+
     async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>> {
         runs::events(&self.connection().await?, org, run, after_seq, limit).await
     }
@@ -214,8 +222,8 @@ impl Store for PostgresStore {
         project::snapshot(&self.connection().await?, org, run).await
     }
 
-    async fn steps(&self, org: OrgId, run: RunId) -> Result<Vec<StepRow>> {
-        project::steps(&self.connection().await?, org, run).await
+    async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
+        project::projection(&self.connection().await?, org, run).await
     }
 
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {
@@ -223,7 +231,15 @@ impl Store for PostgresStore {
     }
 
     async fn list_runs(&self, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>> {
-        project::list(&self.connection().await?, org, filter).await
+        list::list_runs(&self.connection().await?, org, filter).await
+    }
+
+    async fn count_matching(&self, org: OrgId, filter: &RunFilter, up_to: u64) -> Result<u64> {
+        list::count_matching(&self.connection().await?, org, filter, up_to).await
+    }
+
+    async fn status_counts(&self) -> Result<Vec<(OrgId, RunStatus, u64)>> {
+        list::status_counts(&self.connection().await?).await
     }
 
     async fn open_runs(&self, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>> {

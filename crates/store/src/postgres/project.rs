@@ -12,7 +12,7 @@ use super::columns::{self, SNAPSHOT, STEP, col, int4, int8};
 use super::runs::query;
 use super::transaction::Open;
 use crate::Result;
-use crate::rows::{ProjectionWrite, RunFilter, SnapshotRow, StepRow, WriteResult};
+use crate::rows::{ProjectionWrite, SnapshotRow, StepRow, WriteResult};
 
 pub(super) async fn project(pool: &Pool, writes: &[ProjectionWrite]) -> Result<Vec<WriteResult>> {
     if writes.is_empty() {
@@ -185,15 +185,38 @@ pub(super) async fn drop_projection(connection: &Object, org: OrgId, run: RunId)
     Ok(())
 }
 
-pub(super) async fn snapshot(connection: &Object, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>> {
-    let sql = format!("SELECT {SNAPSHOT} FROM run_snapshots WHERE org_id = $1 AND run_id = $2");
-    query(connection, &sql, &[&org.0, &run.0]).await?.first().map(columns::snapshot).transpose()
+fn snapshot_of_run() -> String {
+    format!("SELECT {SNAPSHOT} FROM run_snapshots WHERE org_id = $1 AND run_id = $2")
 }
 
-pub(super) async fn steps(connection: &Object, org: OrgId, run: RunId) -> Result<Vec<StepRow>> {
-    let sql = format!("SELECT {STEP} FROM run_steps WHERE run_id = $1 AND org_id = $2 ORDER BY step_id COLLATE \"C\"");
-    let rows = query(connection, &sql, &[&run.0, &org.0]).await?;
-    rows.iter().map(columns::step).collect()
+pub(super) async fn snapshot(connection: &Object, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>> {
+    query(connection, &snapshot_of_run(), &[&org.0, &run.0]).await?.first().map(columns::snapshot).transpose()
+}
+
+/// Both in one transaction that sees one moment. All of it is sent at once: it costs one round trip, and a caller that
+/// goes away in the middle leaves no transaction open.
+pub(super) async fn projection(
+    connection: &Object,
+    org: OrgId,
+    run: RunId,
+) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
+    let snapshot = connection.prepare_cached(&snapshot_of_run()).await?;
+    let steps =
+        format!("SELECT {STEP} FROM run_steps WHERE run_id = $2 AND org_id = $1 ORDER BY step_id COLLATE \"C\"");
+    let steps = connection.prepare_cached(&steps).await?;
+    let key: [&(dyn ToSql + Sync); 2] = [&org.0, &run.0];
+    let (begun, snapshot, steps, ended) = tokio::join!(
+        biased;
+        connection.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
+        connection.query_opt(&snapshot, &key),
+        connection.query(&steps, &key),
+        connection.batch_execute("COMMIT"),
+    );
+    begun?;
+    let (snapshot, steps) = (snapshot?, steps?);
+    ended?;
+    let Some(snapshot) = snapshot else { return Ok(None) };
+    Ok(Some((columns::snapshot(&snapshot)?, steps.iter().map(columns::step).collect::<Result<_>>()?)))
 }
 
 pub(super) async fn steps_by_id(connection: &Object, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {
@@ -205,26 +228,23 @@ pub(super) async fn steps_by_id(connection: &Object, org: OrgId, run: RunId, ids
     rows.iter().map(columns::step).collect()
 }
 
-/// A statement for each set of filters, so that each has a plan with the index that fits.
-pub(super) async fn list(connection: &Object, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>> {
-    let limit = i64::from(filter.limit);
-    let status = filter.status.map(|status| status.as_str());
-    let before = filter.before.map(|run| run.0);
-    let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&org.0, &limit];
-    let mut sql = format!("SELECT {SNAPSHOT} FROM run_snapshots WHERE org_id = $1");
-    if let Some(status) = &status {
-        parameters.push(status);
-        sql.push_str(&format!(" AND status = ${}", parameters.len()));
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{ALIKE, Plan, client};
+    use super::*;
+
+    /// The planner must not take another index for the primary key, whatever it knows of a partition.
+    #[tokio::test]
+    async fn one_projection_is_found_by_its_key_however_many_there_are() {
+        let client = client().await;
+        let nobody = vec!["1".to_owned(), format!("'{}'", Uuid::nil())];
+        let none = vec!["'{}'".to_owned(); 32];
+        for fill in ["SELECT", ALIKE] {
+            client.batch_execute(fill).await.unwrap();
+            for (sql, values) in [(snapshot_of_run(), &nobody), (WRITE.clone(), &none)] {
+                let plan = Plan::of(&client, &sql, values).await;
+                assert!(plan.goes_along("run_snapshots", "pkey"), "{}", plan.text);
+            }
+        }
     }
-    if let Some(workflow) = &filter.workflow {
-        parameters.push(workflow);
-        sql.push_str(&format!(" AND workflow = ${}", parameters.len()));
-    }
-    if let Some(before) = &before {
-        parameters.push(before);
-        sql.push_str(&format!(" AND run_id < ${}", parameters.len()));
-    }
-    sql.push_str(" ORDER BY run_id DESC LIMIT $2");
-    let rows = query(connection, &sql, &parameters).await?;
-    rows.iter().map(columns::snapshot).collect()
 }

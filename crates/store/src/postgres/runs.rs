@@ -87,6 +87,19 @@ pub(super) async fn head(connection: &Object, org: OrgId, run: RunId) -> Result<
     query(connection, &sql, &[&run.0, &org.0]).await?.first().map(|row| columns::head(row, 0)).transpose()
 }
 
+pub(super) async fn last_seqs(connection: &Object, runs: &[(OrgId, RunId)]) -> Result<Vec<(OrgId, RunId, u64)>> {
+    let (orgs, ids): (Vec<i32>, Vec<Uuid>) = runs.iter().map(|(org, run)| (org.0, run.0)).unzip();
+    let sql = "SELECT r.org_id, r.run_id, r.last_seq FROM unnest($1::int4[], $2::uuid[]) AS q (org_id, run_id)
+               JOIN runs AS r ON r.run_id = q.run_id AND r.org_id = q.org_id";
+    let rows = query(connection, sql, &[&orgs, &ids]).await?;
+    rows.iter()
+        .map(|row| {
+            let (org, run) = columns::org_run(row, 0)?;
+            Ok((org, run, columns::seq(col(row, 2)?)?))
+        })
+        .collect()
+}
+
 pub(super) async fn events(
     connection: &Object,
     org: OrgId,

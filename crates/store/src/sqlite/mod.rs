@@ -3,9 +3,12 @@
 //! One thread writes, a few connections read, nodes of this machine know of each other by lock files. Another process may
 //! have the same file open.
 
+mod columns;
 mod errors;
+mod list;
 mod nodes;
 mod open;
+mod projections;
 mod read;
 mod readers;
 mod replay;
@@ -22,6 +25,7 @@ use rusqlite::Connection;
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
+use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 
 use nodes::{Lock, NodeLocks};
@@ -140,6 +144,11 @@ impl Store for SqliteStore {
         self.read(move |conn| read::head(conn, org, run)).await
     }
 
+    async fn last_seqs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<(OrgId, RunId, u64)>> {
+        let runs = runs.to_vec();
+        self.read(move |conn| read::last_seqs(conn, &runs)).await
+    }
+
     async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>> {
         self.read(move |conn| read::events(conn, org, run, after_seq, limit)).await
     }
@@ -234,21 +243,30 @@ impl Store for SqliteStore {
     }
 
     async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>> {
-        self.read(move |conn| read::snapshot(conn, org, run)).await
+        self.read(move |conn| projections::snapshot(conn, org, run)).await
     }
 
-    async fn steps(&self, org: OrgId, run: RunId) -> Result<Vec<StepRow>> {
-        self.read(move |conn| read::steps(conn, org, run)).await
+    async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
+        self.read(move |conn| projections::projection(conn, org, run)).await
     }
 
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {
         let ids = ids.to_vec();
-        self.read(move |conn| read::steps_by_id(conn, org, run, &ids)).await
+        self.read(move |conn| projections::steps_by_id(conn, org, run, &ids)).await
     }
 
     async fn list_runs(&self, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>> {
         let filter = filter.clone();
-        self.read(move |conn| read::list_runs(conn, org, &filter)).await
+        self.read(move |conn| list::list_runs(conn, org, &filter)).await
+    }
+
+    async fn count_matching(&self, org: OrgId, filter: &RunFilter, up_to: u64) -> Result<u64> {
+        let filter = filter.clone();
+        self.read(move |conn| list::count_matching(conn, org, &filter, up_to)).await
+    }
+
+    async fn status_counts(&self) -> Result<Vec<(OrgId, RunStatus, u64)>> {
+        self.read(list::status_counts).await
     }
 
     async fn open_runs(&self, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>> {

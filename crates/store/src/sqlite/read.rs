@@ -1,124 +1,22 @@
-//! The statements that read, and how rows become the values of [`crate::rows`].
+//! The statements that read runs: heads, logs, timers, slots, and what is kept beside them.
 
 use std::borrow::Cow;
-use std::str::FromStr;
 use std::sync::Arc;
 
-use rusqlite::types::{FromSql, Type};
-use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+use rusqlite::{Connection, Row, params};
 use uuid::Uuid;
 
 use milepost_core::hash::Digest;
-use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
+use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::json::Json;
 use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
 
+use super::columns::{Columns, all, id, one};
 use crate::Result;
 use crate::rows::{
-    Answer, BlobRow, CheckpointRow, HeadRow, LoadedRun, LogGap, Question, RunFilter, SlotRow, SnapshotRow, StepRow,
-    TimerRow, TransitionRow,
+    Answer, BlobRow, CheckpointRow, HeadRow, LoadedRun, LogGap, Question, SlotRow, TimerRow, TransitionRow,
 };
-
-fn all<T>(
-    conn: &Connection,
-    sql: &str,
-    params: impl Params,
-    map: impl FnMut(&Row) -> rusqlite::Result<T>,
-) -> Result<Vec<T>> {
-    let mut statement = conn.prepare_cached(sql)?;
-    let rows = statement.query_map(params, map)?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
-fn one<T>(
-    conn: &Connection,
-    sql: &str,
-    params: impl Params,
-    map: impl FnOnce(&Row) -> rusqlite::Result<T>,
-) -> Result<Option<T>> {
-    Ok(conn.prepare_cached(sql)?.query_row(params, map).optional()?)
-}
-
-/// Reads a row column after column.
-struct Columns<'r, 's> {
-    row: &'r Row<'s>,
-    next: usize,
-}
-
-impl<'r, 's> Columns<'r, 's> {
-    fn of(row: &'r Row<'s>) -> Columns<'r, 's> {
-        Columns { row, next: 0 }
-    }
-
-    fn get<T: FromSql>(&mut self) -> rusqlite::Result<T> {
-        let index = self.next;
-        self.next += 1;
-        self.row.get(index)
-    }
-
-    fn seq(&mut self) -> rusqlite::Result<u64> {
-        Ok(self.get::<i64>()?.cast_unsigned())
-    }
-
-    fn opt_seq(&mut self) -> rusqlite::Result<Option<u64>> {
-        Ok(self.get::<Option<i64>>()?.map(i64::cast_unsigned))
-    }
-
-    fn org(&mut self) -> rusqlite::Result<OrgId> {
-        self.get().map(OrgId)
-    }
-
-    fn run(&mut self) -> rusqlite::Result<RunId> {
-        self.get::<[u8; 16]>().map(|bytes| RunId(Uuid::from_bytes(bytes)))
-    }
-
-    fn opt_run(&mut self) -> rusqlite::Result<Option<RunId>> {
-        Ok(self.get::<Option<[u8; 16]>>()?.map(|bytes| RunId(Uuid::from_bytes(bytes))))
-    }
-
-    fn opt_signal(&mut self) -> rusqlite::Result<Option<SignalId>> {
-        Ok(self.get::<Option<[u8; 16]>>()?.map(|bytes| SignalId(Uuid::from_bytes(bytes))))
-    }
-
-    fn digest(&mut self) -> rusqlite::Result<Digest> {
-        self.get().map(Digest)
-    }
-
-    fn opt_digest(&mut self) -> rusqlite::Result<Option<Digest>> {
-        Ok(self.get::<Option<[u8; 32]>>()?.map(Digest))
-    }
-
-    fn time(&mut self) -> rusqlite::Result<Timestamp> {
-        self.get().map(Timestamp)
-    }
-
-    fn opt_time(&mut self) -> rusqlite::Result<Option<Timestamp>> {
-        Ok(self.get::<Option<i64>>()?.map(Timestamp))
-    }
-
-    fn opt_json(&mut self) -> rusqlite::Result<Option<Json>> {
-        Ok(self.get::<Option<Arc<str>>>()?.map(Json::trusted))
-    }
-
-    fn word<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(&mut self) -> rusqlite::Result<T> {
-        let word: String = self.get()?;
-        word.parse().map_err(|error| conversion(self.next - 1, error))
-    }
-
-    fn opt_word<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(&mut self) -> rusqlite::Result<Option<T>> {
-        let word: Option<String> = self.get()?;
-        word.map(|word| word.parse().map_err(|error| conversion(self.next - 1, error))).transpose()
-    }
-}
-
-fn conversion(index: usize, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(index, Type::Text, Box::new(error))
-}
-
-fn id(run: &RunId) -> &[u8] {
-    run.0.as_bytes()
-}
 
 const HEAD: &str =
     "SELECT org_id, run_id, workflow, workflow_version, plan_hash, request_id, base_run_id, parent_run_id,
@@ -147,6 +45,15 @@ fn head_row(row: &Row) -> rusqlite::Result<HeadRow> {
 
 pub(super) fn head(conn: &Connection, org: OrgId, run: RunId) -> Result<Option<HeadRow>> {
     one(conn, &format!("{HEAD} WHERE org_id = ? AND run_id = ?"), params![org.0, id(&run)], head_row)
+}
+
+pub(super) fn last_seqs(conn: &Connection, runs: &[(OrgId, RunId)]) -> Result<Vec<(OrgId, RunId, u64)>> {
+    let sql = "SELECT last_seq FROM runs WHERE org_id = ? AND run_id = ?";
+    let last_seq = |(org, run): &(OrgId, RunId)| {
+        let found = one(conn, sql, params![org.0, id(run)], |row| Columns::of(row).seq()).transpose()?;
+        Some(found.map(|seq| (*org, *run, seq)))
+    };
+    runs.iter().filter_map(last_seq).collect()
 }
 
 const EVENT: &str = "SELECT run_seq, format, event_type, step_id, logical_attempt, engine_attempt, idempotency_key,
@@ -391,90 +298,6 @@ pub(super) fn transitions(conn: &Connection, org: OrgId, run: RunId) -> Result<V
     })
 }
 
-const SNAPSHOT: &str = "SELECT org_id, run_id, workflow, workflow_version, status, last_event_seq, request_id,
-    base_run_id, parent_run_id, priority, steps_total, steps_done, steps_failed, error, created_at, started_at,
-    completed_at FROM run_snapshots";
-
-fn snapshot_row(row: &Row) -> rusqlite::Result<SnapshotRow> {
-    let mut columns = Columns::of(row);
-    Ok(SnapshotRow {
-        org: columns.org()?,
-        run: columns.run()?,
-        workflow: columns.get()?,
-        workflow_version: columns.get()?,
-        status: columns.word()?,
-        last_event_seq: columns.seq()?,
-        request_id: columns.get()?,
-        base_run: columns.opt_run()?,
-        parent_run: columns.opt_run()?,
-        priority: columns.get()?,
-        steps_total: columns.get()?,
-        steps_done: columns.get()?,
-        steps_failed: columns.get()?,
-        error: columns.opt_json()?,
-        created_at: columns.time()?,
-        started_at: columns.opt_time()?,
-        completed_at: columns.opt_time()?,
-    })
-}
-
-pub(super) fn snapshot(conn: &Connection, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>> {
-    one(conn, &format!("{SNAPSHOT} WHERE org_id = ? AND run_id = ?"), params![org.0, id(&run)], snapshot_row)
-}
-
-/// Names its index: left to itself, SQLite walks the primary key, which is the whole history when few runs match.
-fn list_sql(filter: &RunFilter) -> String {
-    let index = match (&filter.status, &filter.workflow) {
-        (Some(_), _) => "INDEXED BY run_snapshots_by_status",
-        (None, Some(_)) => "INDEXED BY run_snapshots_by_workflow",
-        (None, None) => "",
-    };
-    let by_status = if filter.status.is_some() { "AND status = ?2" } else { "AND ?2 IS NULL" };
-    let by_workflow = if filter.workflow.is_some() { "AND workflow = ?3" } else { "AND ?3 IS NULL" };
-    format!(
-        "{SNAPSHOT} {index} WHERE org_id = ?1 {by_status} {by_workflow} AND run_id < ?4 ORDER BY run_id DESC LIMIT ?5"
-    )
-}
-
-pub(super) fn list_runs(conn: &Connection, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>> {
-    // Greater than every id: no cursor.
-    const NEWEST: [u8; 17] = [0xff; 17];
-    let before = filter.before.as_ref().map_or(&NEWEST[..], id);
-    let status = filter.status.map(|status| status.as_str());
-    let sql = list_sql(filter);
-    all(conn, &sql, params![org.0, status, filter.workflow, before, filter.limit], snapshot_row)
-}
-
-const STEP: &str =
-    "SELECT step_id, skill, status, skip_reason, logical_attempt, engine_attempt, input_hash, output_seq,
-    error, started_at, ended_at FROM run_steps WHERE org_id = ? AND run_id = ?";
-
-fn step_row(row: &Row) -> rusqlite::Result<StepRow> {
-    let mut columns = Columns::of(row);
-    Ok(StepRow {
-        step_id: columns.get()?,
-        skill: columns.get()?,
-        status: columns.word()?,
-        skip_reason: columns.opt_word()?,
-        logical_attempt: columns.get()?,
-        engine_attempt: columns.get()?,
-        input_hash: columns.opt_digest()?,
-        output_seq: columns.opt_seq()?,
-        error: columns.opt_json()?,
-        started_at: columns.opt_time()?,
-        ended_at: columns.opt_time()?,
-    })
-}
-
-pub(super) fn steps(conn: &Connection, org: OrgId, run: RunId) -> Result<Vec<StepRow>> {
-    all(conn, &format!("{STEP} ORDER BY step_id"), params![org.0, id(&run)], step_row)
-}
-
-pub(super) fn steps_by_id(conn: &Connection, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {
-    let sql = format!("{STEP} AND step_id = ?");
-    ids.iter().filter_map(|step| one(conn, &sql, params![org.0, id(&run), step], step_row).transpose()).collect()
-}
-
 pub(super) fn open_runs(conn: &Connection, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>> {
     let sql = format!(
         "{HEAD} WHERE status NOT IN ('completed', 'failed', 'cancelled', 'terminated') AND run_id > ?
@@ -526,31 +349,29 @@ pub(super) fn count_runs(conn: &Connection) -> Result<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use milepost_core::status::RunStatus;
+pub(super) mod tests {
     use rusqlite::types::Null;
 
     use super::*;
 
-    fn plan(conn: &Connection, sql: &str) -> String {
+    pub(in crate::sqlite) fn plan(conn: &Connection, sql: &str) -> String {
         let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let nulls = vec![Null; statement.parameter_count()];
         let rows = statement.query_map(rusqlite::params_from_iter(nulls), |row| row.get::<_, String>(3)).unwrap();
         rows.collect::<rusqlite::Result<Vec<_>>>().unwrap().join("; ")
     }
 
-    fn schema() -> Connection {
+    pub(in crate::sqlite) fn schema() -> Connection {
         let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(crate::migrations::SQLITE[0].sql).unwrap();
+        for migration in crate::migrations::SQLITE {
+            conn.execute_batch(migration.sql).unwrap();
+        }
         conn
     }
 
     /// What runs often, or over a database that only grows, must not walk through it nor sort what it finds.
     #[test]
     fn nothing_that_runs_often_scans() {
-        let any = RunFilter::default();
-        let of_status = RunFilter { status: Some(RunStatus::Running), ..any.clone() };
-        let of_workflow = RunFilter { workflow: Some("render".to_owned()), ..any.clone() };
         for (sql, index) in [
             (DUE, "timers_by_due"),
             (NEXT_KEY, "run_slots_by_key"),
@@ -559,9 +380,6 @@ mod tests {
             (NEXT_OWNER, "runs_by_owner"),
             (OWNED, "runs_by_owner"),
             (OF_REQUEST, "runs_by_request"),
-            (list_sql(&any).as_str(), "PRIMARY KEY"),
-            (list_sql(&of_status).as_str(), "run_snapshots_by_status"),
-            (list_sql(&of_workflow).as_str(), "run_snapshots_by_workflow"),
         ] {
             let plan = plan(&schema(), sql);
             let searches = plan.contains("SEARCH") && plan.contains(index) && !plan.contains("TEMP B-TREE");

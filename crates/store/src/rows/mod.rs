@@ -1,5 +1,7 @@
 //! The rows that cross the seam between engine and database. Plain data: no rule about runs lives here.
 
+mod filter;
+
 use std::sync::Arc;
 
 use milepost_core::hash::Digest;
@@ -8,6 +10,9 @@ use milepost_core::json::Json;
 use milepost_core::record::EventRow;
 use milepost_core::status::{RunStatus, StepStatus};
 use milepost_core::time::Timestamp;
+
+pub use filter::RunFilter;
+pub(crate) use filter::Way;
 
 /// What one commit writes: changes to many runs, durable together.
 #[derive(Clone, Debug, Default)]
@@ -232,16 +237,6 @@ pub struct StepRow {
     pub error: Option<Json>,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
-}
-
-/// Which runs to list, newest first.
-#[derive(Clone, Debug, Default)]
-pub struct RunFilter {
-    pub status: Option<RunStatus>,
-    pub workflow: Option<String>,
-    /// Only runs older than this one: the cursor.
-    pub before: Option<RunId>,
-    pub limit: u32,
 }
 
 /// A change of a run's status, read from the log.

@@ -1,0 +1,297 @@
+//! Runs in memory: plain maps behind one lock. What the other stores are compared with, and what tests of the engine use.
+
+mod tables;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+
+use milepost_core::hash::Digest;
+use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::record::EventRow;
+use milepost_core::status::RunStatus;
+use milepost_core::time::Timestamp;
+
+use tables::{Key, Tables, of_run};
+
+use crate::rows::{
+    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, SlotRow, SnapshotRow,
+    StepRow, TimerRow, TransitionRow, WriteResult,
+};
+use crate::{Result, Store, Transaction};
+
+/// A store that forgets everything when it is dropped.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    tables: Arc<Mutex<Tables>>,
+    /// Held by whoever writes; by a transaction from its first answer to its end.
+    writing: Arc<AsyncMutex<()>>,
+}
+
+impl MemoryStore {
+    #[must_use]
+    pub fn new() -> MemoryStore {
+        MemoryStore::default()
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        lock(&self.tables)
+    }
+}
+
+fn lock(tables: &Mutex<Tables>) -> MutexGuard<'_, Tables> {
+    tables.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn take<T>(rows: impl Iterator<Item = T>, limit: u32) -> Vec<T> {
+    rows.take(limit as usize).collect()
+}
+
+/// The status that an event leads to, if it is one that changes the run's.
+fn status_after(event: &EventRow) -> Option<RunStatus> {
+    Some(match event.event_type.as_ref() {
+        "RunQueued" => {
+            let data = event.data.to_value();
+            data.get("status").and_then(|word| word.as_str()?.parse().ok()).unwrap_or(RunStatus::Queued)
+        }
+        "RunApproved" => RunStatus::Approved,
+        "RunStarted" | "RunResumed" | "RunReopened" => RunStatus::Running,
+        "RunPaused" => RunStatus::Paused,
+        "RunCompleted" => RunStatus::Completed,
+        "RunFailed" => RunStatus::Failed,
+        "RunCancelled" => RunStatus::Cancelled,
+        "RunTerminated" => RunStatus::Terminated,
+        _ => return None,
+    })
+}
+
+struct MemoryTransaction {
+    tables: Arc<Mutex<Tables>>,
+    _writing: OwnedMutexGuard<()>,
+}
+
+#[async_trait]
+impl Transaction for MemoryTransaction {
+    async fn ask(&mut self, questions: Vec<Question>) -> Result<Vec<Answer>> {
+        let tables = lock(&self.tables);
+        Ok(questions.iter().map(|question| tables.answer(question)).collect())
+    }
+
+    async fn commit(self: Box<Self>, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
+        lock(&self.tables).commit(&batch)
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
+        let _writing = self.writing.lock().await;
+        self.tables().commit(&batch)
+    }
+
+    async fn ask(&self, questions: Vec<Question>) -> Result<(Box<dyn Transaction>, Vec<Answer>)> {
+        let writing = Arc::clone(&self.writing).lock_owned().await;
+        let mut transaction = MemoryTransaction { tables: Arc::clone(&self.tables), _writing: writing };
+        let answers = transaction.ask(questions).await?;
+        Ok((Box::new(transaction), answers))
+    }
+
+    async fn load_runs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<LoadedRun>> {
+        let tables = self.tables();
+        Ok(runs.iter().filter_map(|key| tables.load(*key)).collect())
+    }
+
+    async fn head(&self, org: OrgId, run: RunId) -> Result<Option<HeadRow>> {
+        Ok(self.tables().runs.get(&(org, run)).cloned())
+    }
+
+    async fn last_seqs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<(OrgId, RunId, u64)>> {
+        let tables = self.tables();
+        let found = runs.iter().filter_map(|key| tables.runs.get(key));
+        Ok(found.map(|head| (head.org, head.run, head.last_seq)).collect())
+    }
+
+    async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>> {
+        let tables = self.tables();
+        let later = of_run(&tables.events, (org, run)).filter(|(seq, _)| *seq > after_seq);
+        Ok(take(later.map(|(_, event)| event.clone()), limit))
+    }
+
+    async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>> {
+        let tables = self.tables();
+        Ok(seqs.iter().filter_map(|seq| tables.events.get(&((org, run), *seq)).cloned()).collect())
+    }
+
+    async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
+        let tables = self.tables();
+        let row = |((key, seq), due_at): (&(Key, u64), &Timestamp)| TimerRow {
+            org: key.0,
+            run: key.1,
+            seq: *seq,
+            due_at: *due_at,
+        };
+        let mut due: Vec<TimerRow> = tables.timers.iter().map(row).filter(|timer| timer.due_at <= until).collect();
+        let place = |timer: &TimerRow| (timer.due_at, timer.org, timer.run, timer.seq);
+        due.retain(|timer| after.is_none_or(|after| place(timer) > place(&after)));
+        due.sort_by_key(place);
+        due.truncate(limit as usize);
+        Ok(due)
+    }
+
+    async fn timers_of(&self, org: OrgId, run: RunId) -> Result<Vec<TimerRow>> {
+        let tables = self.tables();
+        let armed = of_run(&tables.timers, (org, run));
+        Ok(armed.map(|(seq, due_at)| TimerRow { org, run, seq, due_at: *due_at }).collect())
+    }
+
+    async fn slots_to_wake(&self, limit: u32) -> Result<Vec<SlotRow>> {
+        let tables = self.tables();
+        let keys: BTreeSet<(OrgId, &str)> = tables.slots.values().map(|slot| (slot.org, slot.key.as_str())).collect();
+        Ok(take(keys.into_iter().flat_map(|(org, key)| tables.slots_to_wake_of(org, key)), limit))
+    }
+
+    async fn slots_to_wake_of(&self, org: OrgId, key: &str, limit: u32) -> Result<Vec<SlotRow>> {
+        Ok(take(self.tables().slots_to_wake_of(org, key).into_iter(), limit))
+    }
+
+    async fn slot_of(&self, org: OrgId, run: RunId) -> Result<Option<SlotRow>> {
+        Ok(self.tables().slots.get(&(org, run)).cloned())
+    }
+
+    async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {
+        self.tables().nodes.insert(node, Some(now.plus_ms(lease_ms)));
+        Ok(())
+    }
+
+    async fn leave(&self, node: NodeId) -> Result<()> {
+        self.tables().nodes.insert(node, None);
+        Ok(())
+    }
+
+    async fn dead_nodes(&self, now: Timestamp) -> Result<Vec<NodeId>> {
+        let tables = self.tables();
+        let lives = |node: &NodeId| tables.nodes.get(node).copied().flatten().is_some_and(|expires| expires >= now);
+        let owners: BTreeSet<NodeId> = tables.runs.values().filter_map(|head| head.owner).collect();
+        Ok(owners.into_iter().filter(|node| !lives(node)).collect())
+    }
+
+    async fn owned_runs(&self, node: NodeId, after: Option<RunId>, limit: u32) -> Result<Vec<(OrgId, RunId)>> {
+        let tables = self.tables();
+        let owned = tables.runs.values().filter(|head| head.owner == Some(node) && Some(head.run) > after);
+        let mut owned: Vec<_> = owned.map(|head| (head.org, head.run)).collect();
+        owned.sort_by_key(|(_, run)| *run);
+        owned.truncate(limit as usize);
+        Ok(owned)
+    }
+
+    async fn maintain(&self, _now: Timestamp) -> Result<()> {
+        Ok(())
+    }
+
+    async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()> {
+        self.tables().blobs.entry((org, blob.hash)).or_insert_with(|| blob.clone());
+        Ok(())
+    }
+
+    async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>> {
+        Ok(self.tables().blobs.get(&(org, hash)).cloned())
+    }
+
+    async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, _now: Timestamp) -> Result<()> {
+        self.tables().tags.insert((org, tag.to_owned()), target);
+        Ok(())
+    }
+
+    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<Digest>> {
+        Ok(self.tables().tags.get(&(org, tag.to_owned())).copied())
+    }
+
+    async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {
+        let _writing = self.writing.lock().await;
+        let mut tables = self.tables();
+        Ok(writes.iter().map(|write| tables.project(write)).collect())
+    }
+
+    async fn drop_projection(&self, org: OrgId, run: RunId) -> Result<()> {
+        let mut tables = self.tables();
+        tables.snapshots.remove(&(org, run));
+        tables.steps.retain(|(key, _), _| *key != (org, run));
+        Ok(())
+    }
+
+    async fn transitions(&self, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>> {
+        let tables = self.tables();
+        let mut from = None;
+        let changes = of_run(&tables.events, (org, run)).filter_map(|(seq, event)| {
+            let to = status_after(event)?;
+            let from = from.replace(to);
+            Some(TransitionRow { seq, from, to, signal: event.signal, at: event.emitted_at })
+        });
+        Ok(changes.collect())
+    }
+
+    async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>> {
+        Ok(self.tables().snapshots.get(&(org, run)).cloned())
+    }
+
+    async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
+        let tables = self.tables();
+        let steps = || tables.steps_of((org, run)).cloned().collect();
+        Ok(tables.snapshots.get(&(org, run)).map(|snapshot| (snapshot.clone(), steps())))
+    }
+
+    async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {
+        let tables = self.tables();
+        Ok(ids.iter().filter_map(|id| tables.steps.get(&((org, run), id.clone())).cloned()).collect())
+    }
+
+    async fn list_runs(&self, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>> {
+        Ok(take(self.tables().matching(org, filter).cloned(), filter.limit))
+    }
+
+    async fn count_matching(&self, org: OrgId, filter: &RunFilter, up_to: u64) -> Result<u64> {
+        Ok(up_to.min(self.tables().matching(org, filter).count() as u64))
+    }
+
+    async fn status_counts(&self) -> Result<Vec<(OrgId, RunStatus, u64)>> {
+        let mut counts = BTreeMap::new();
+        for row in self.tables().snapshots.values().filter(|row| !row.status.is_terminal()) {
+            *counts.entry((row.org, row.status)).or_default() += 1;
+        }
+        Ok(counts.into_iter().map(|((org, status), count)| (org, status, count)).collect())
+    }
+
+    async fn open_runs(&self, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>> {
+        let tables = self.tables();
+        let open = tables.runs.values().filter(|head| !head.status.is_terminal() && Some(head.run) > after);
+        let mut open: Vec<HeadRow> = open.cloned().collect();
+        open.sort_by_key(|head| head.run);
+        open.truncate(limit as usize);
+        Ok(open)
+    }
+
+    async fn unprojected(&self, limit: u32) -> Result<Vec<(OrgId, RunId, u64)>> {
+        let tables = self.tables();
+        let behind = |head: &HeadRow| {
+            let projected = tables.snapshots.get(&(head.org, head.run)).map_or(0, |snapshot| snapshot.last_event_seq);
+            head.last_seq.saturating_sub(projected)
+        };
+        let late = tables.runs.values().map(|head| (head.org, head.run, behind(head)));
+        Ok(take(late.filter(|(_, _, behind)| *behind > 0), limit))
+    }
+
+    async fn log_gaps(&self, limit: u32) -> Result<Vec<LogGap>> {
+        let tables = self.tables();
+        Ok(take(tables.runs.values().filter_map(|head| tables.gap(head)), limit))
+    }
+
+    async fn count_runs(&self) -> Result<u64> {
+        Ok(self.tables().runs.len() as u64)
+    }
+}

@@ -1,0 +1,253 @@
+//! The tables, and how a batch changes them.
+//!
+//! **Invariant:** heads are moved first, then all events of a batch are checked, then rows are written; so an error only
+//! ever has heads to put back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use milepost_core::hash::Digest;
+use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::record::EventRow;
+use milepost_core::time::Timestamp;
+
+use crate::groups::in_groups;
+use crate::rows::{
+    Answer, Batch, BlobRow, CheckpointRow, HeadRow, HeadWrite, LoadedRun, LogGap, NewHead, ProjectionWrite, Question,
+    RunFilter, RunWrite, SlotRow, SlotWrite, SnapshotRow, StepRow, TimerWrite, WriteResult,
+};
+use crate::{Result, StoreError};
+
+pub(super) type Key = (OrgId, RunId);
+
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    pub(super) runs: BTreeMap<Key, HeadRow>,
+    pub(super) events: BTreeMap<(Key, u64), EventRow>,
+    pub(super) event_keys: BTreeSet<(Key, Digest)>,
+    pub(super) checkpoints: BTreeMap<Key, CheckpointRow>,
+    pub(super) timers: BTreeMap<(Key, u64), Timestamp>,
+    pub(super) slots: BTreeMap<Key, SlotRow>,
+    /// Until when the lease runs; `None` for a node that left.
+    pub(super) nodes: BTreeMap<NodeId, Option<Timestamp>>,
+    pub(super) blobs: BTreeMap<(OrgId, Digest), BlobRow>,
+    pub(super) tags: BTreeMap<(OrgId, String), Digest>,
+    pub(super) snapshots: BTreeMap<Key, SnapshotRow>,
+    pub(super) steps: BTreeMap<(Key, String), StepRow>,
+}
+
+pub(super) fn of_run<T>(map: &BTreeMap<(Key, u64), T>, key: Key) -> impl Iterator<Item = (u64, &T)> {
+    map.range((key, 0)..=(key, u64::MAX)).map(|((_, seq), row)| (*seq, row))
+}
+
+impl Tables {
+    pub(super) fn commit(&mut self, batch: &Batch) -> Result<Vec<WriteResult>> {
+        let mut results = vec![WriteResult::Conflict; batch.writes.len()];
+        let mut moved = Vec::new();
+        for group in in_groups(&batch.writes) {
+            let already = moved.len();
+            let all_moved = group.iter().all(|index| {
+                let write = &batch.writes[*index];
+                moved.push((write, self.runs.get(&(write.org, write.run)).cloned()));
+                self.move_head(write)
+            });
+            if all_moved {
+                group.into_iter().for_each(|index| results[index] = WriteResult::Written);
+            } else {
+                self.put_back(moved.drain(already..));
+            }
+        }
+        let written: Vec<&RunWrite> = moved.iter().map(|(write, _)| *write).collect();
+        if let Some(refused) = self.duplicate(&written) {
+            self.put_back(moved.drain(..));
+            return Err(StoreError::Refused(refused));
+        }
+        written.into_iter().for_each(|write| self.write_rows(write));
+        Ok(results)
+    }
+
+    /// Undoes moves of heads, the last one first.
+    fn put_back<'w>(&mut self, moved: impl DoubleEndedIterator<Item = (&'w RunWrite, Option<HeadRow>)>) {
+        for (write, before) in moved.rev() {
+            let key = (write.org, write.run);
+            match before {
+                Some(head) => self.runs.insert(key, head),
+                None => self.runs.remove(&key),
+            };
+        }
+    }
+
+    fn move_head(&mut self, write: &RunWrite) -> bool {
+        let key = (write.org, write.run);
+        match &write.head {
+            HeadWrite::Insert(new) => {
+                let taken = self.runs.contains_key(&key)
+                    || new.request_id.as_deref().is_some_and(|request| self.run_of_request(key.0, request).is_some());
+                if !taken {
+                    self.runs.insert(key, new_head(write, new));
+                }
+                !taken
+            }
+            HeadWrite::Update { status, owner } => {
+                let Some(head) = self.runs.get_mut(&key).filter(|head| head.last_seq == write.expected_seq) else {
+                    return false;
+                };
+                head.last_seq = write.last_seq;
+                if let Some(to) = status {
+                    head.status = to.status;
+                    head.started_at = to.started_at;
+                    head.completed_at = to.completed_at;
+                }
+                head.owner = owner.or(head.owner);
+                true
+            }
+        }
+    }
+
+    /// The first event that is there already, by number or by key.
+    fn duplicate(&self, writes: &[&RunWrite]) -> Option<String> {
+        let (mut seqs, mut keys) = (BTreeSet::new(), BTreeSet::new());
+        for write in writes {
+            let key = (write.org, write.run);
+            for event in &write.events {
+                let seq = (key, event.seq);
+                if self.events.contains_key(&seq) || !seqs.insert(seq) {
+                    return Some(format!("run {} has an event {} already", write.run, event.seq));
+                }
+                let once = (key, event.idempotency_key);
+                if self.event_keys.contains(&once) || !keys.insert(once) {
+                    return Some(format!(
+                        "run {} has an event with the key {} already",
+                        write.run, event.idempotency_key
+                    ));
+                }
+            }
+        }
+        None
+    }
+
+    fn write_rows(&mut self, write: &RunWrite) {
+        let key = (write.org, write.run);
+        for event in &write.events {
+            self.event_keys.insert((key, event.idempotency_key));
+            self.events.insert((key, event.seq), event.clone());
+        }
+        for timer in &write.timers {
+            match timer {
+                TimerWrite::Arm { seq, due_at } => self.timers.insert((key, *seq), *due_at),
+                TimerWrite::Disarm { seq } => self.timers.remove(&(key, *seq)),
+            };
+        }
+        let slot = |slot_key: &str, limit: Option<u32>, priority| SlotRow {
+            org: write.org,
+            run: write.run,
+            key: slot_key.to_owned(),
+            holding: limit.is_none(),
+            limit,
+            priority,
+        };
+        match &write.slot {
+            None => None,
+            Some(SlotWrite::Hold { key: name }) => self.slots.insert(key, slot(name, None, 0)),
+            Some(SlotWrite::Wait { key: name, limit, priority }) => {
+                self.slots.insert(key, slot(name, Some(*limit), *priority))
+            }
+            Some(SlotWrite::Release) => self.slots.remove(&key),
+        };
+        if let Some(checkpoint) = &write.checkpoint {
+            self.checkpoints.insert(key, checkpoint.clone());
+        }
+    }
+
+    fn run_of_request(&self, org: OrgId, request: &str) -> Option<RunId> {
+        let mut heads = self.runs.values();
+        heads.find(|head| head.org == org && head.request_id.as_deref() == Some(request)).map(|head| head.run)
+    }
+
+    pub(super) fn answer(&self, question: &Question) -> Answer {
+        match question {
+            Question::SlotsHeld { org, key } => Answer::SlotsHeld(self.slots_held(*org, key)),
+            Question::RunOfRequest { org, request_id } => Answer::RunOfRequest(self.run_of_request(*org, request_id)),
+            Question::Event { org, run, seq } => Answer::Event(self.events.get(&((*org, *run), *seq)).cloned()),
+        }
+    }
+
+    fn slots_held(&self, org: OrgId, key: &str) -> u32 {
+        let held = self.slots.values().filter(|slot| slot.org == org && slot.key == key && slot.holding).count();
+        u32::try_from(held).unwrap_or(u32::MAX)
+    }
+
+    /// Stops at the first that has no room: nobody overtakes under one key.
+    pub(super) fn slots_to_wake_of(&self, org: OrgId, key: &str) -> Vec<SlotRow> {
+        let mut waiting: Vec<&SlotRow> =
+            self.slots.values().filter(|slot| slot.org == org && slot.key == key && !slot.holding).collect();
+        waiting.sort_by_key(|slot| (std::cmp::Reverse(slot.priority), slot.run));
+        let used = self.slots_held(org, key)..;
+        let room = |(slot, used): &(&SlotRow, u32)| slot.limit.is_none_or(|limit| *used < limit);
+        waiting.into_iter().zip(used).take_while(room).map(|(slot, _)| slot.clone()).collect()
+    }
+
+    pub(super) fn project(&mut self, write: &ProjectionWrite) -> WriteResult {
+        let key = (write.org, write.run);
+        if self.snapshots.get(&key).map_or(0, |snapshot| snapshot.last_event_seq) != write.expected_seq {
+            return WriteResult::Conflict;
+        }
+        self.snapshots.insert(key, write.snapshot.clone());
+        for step in &write.steps {
+            self.steps.insert((key, step.step_id.clone()), step.clone());
+        }
+        if write.release
+            && let Some(head) = self.runs.get_mut(&key).filter(|head| head.last_seq == write.snapshot.last_event_seq)
+        {
+            head.owner = None;
+        }
+        WriteResult::Written
+    }
+
+    /// Newest first.
+    pub(super) fn matching(&self, org: OrgId, filter: &RunFilter) -> impl Iterator<Item = &SnapshotRow> {
+        self.snapshots.values().rev().filter(move |row| row.org == org && filter.matches(row))
+    }
+
+    pub(super) fn steps_of(&self, key: Key) -> impl Iterator<Item = &StepRow> {
+        let from_here = self.steps.range((key, String::new())..);
+        from_here.take_while(move |((of, _), _)| *of == key).map(|(_, step)| step)
+    }
+
+    pub(super) fn load(&self, key: Key) -> Option<LoadedRun> {
+        let head = self.runs.get(&key)?.clone();
+        let checkpoint = self.checkpoints.get(&key).cloned();
+        let after = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.seq);
+        let tail = of_run(&self.events, key).filter(|(seq, _)| *seq > after).map(|(_, event)| event.clone()).collect();
+        Some(LoadedRun { head, checkpoint, tail })
+    }
+
+    pub(super) fn gap(&self, head: &HeadRow) -> Option<LogGap> {
+        let stored: Vec<u64> = of_run(&self.events, (head.org, head.run)).map(|(seq, _)| seq).collect();
+        let whole = stored.iter().copied().eq(1..=head.last_seq);
+        (!whole).then(|| LogGap {
+            org: head.org,
+            run: head.run,
+            message: format!("its last event is {}, but {} are stored", head.last_seq, stored.len()),
+        })
+    }
+}
+
+fn new_head(write: &RunWrite, new: &NewHead) -> HeadRow {
+    HeadRow {
+        org: write.org,
+        run: write.run,
+        workflow: new.workflow.to_string(),
+        workflow_version: new.workflow_version.to_string(),
+        plan_hash: new.plan_hash,
+        request_id: new.request_id.clone(),
+        base_run: new.base_run,
+        parent_run: new.parent_run,
+        priority: new.priority,
+        status: new.status.status,
+        last_seq: write.last_seq,
+        owner: new.owner,
+        created_at: new.created_at,
+        started_at: new.status.started_at,
+        completed_at: new.status.completed_at,
+    }
+}
