@@ -6,11 +6,11 @@ SHELL := /bin/bash
 .PHONY: help run test build
 
 help:
-	@echo "make run    build Milepost and run the campaign example with live progress"
+	@echo "make run    build Milepost and start it here: \`milepost dev\`"
 	@echo "make test   install what is missing, then check and test everything"
 
 run: build
-	target/debug/milepost run examples/campaign.yaml
+	target/debug/milepost dev
 
 build:
 	@scripts/provision build

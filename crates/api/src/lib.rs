@@ -1,1 +1,28 @@
-//! Milepost over HTTP.
+//! Milepost over HTTP: routes, wire types, the one map from errors to answers, and the OpenAPI document made of them.
+//!
+//! ```text
+//!   request ─► guard (host, origin, token) ─► route ─► engine
+//!                                               │
+//!   answer  ◄── wire types ◄────────────────────┘        errors ─► error.rs ─► problem details
+//! ```
+//!
+//! **Invariant:** nothing is decided about runs here. A route reads a request, asks the engine and writes the answer.
+
+mod error;
+mod extract;
+mod fields;
+mod guard;
+pub mod metrics;
+mod openapi;
+mod routes;
+mod serve;
+mod state;
+mod streams;
+mod wire;
+
+pub use error::Problem;
+pub use guard::TokenHash;
+pub use openapi::document as openapi_document;
+pub use routes::router;
+pub use serve::serve;
+pub use state::{AppState, Settings};

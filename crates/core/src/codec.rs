@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Body, ErrorInfo, Event, ParentStep, Queued, Started, StepRef};
+use crate::event::{BaseRun, Body, ErrorInfo, Event, ParentStep, Queued, Started, StepRef};
 use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId};
 use crate::json::Json;
@@ -116,7 +116,17 @@ struct QueuedData {
     slot_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     parent: Option<ParentData>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base: Option<BaseData>,
     payload: Json,
+}
+
+#[derive(Serialize, Deserialize)]
+struct BaseData {
+    run: RunId,
+    changes: Vec<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -274,6 +284,8 @@ fn encode_queued(queued: &Queued) -> Json {
             logical_attempt: parent.logical_attempt,
             depth: parent.depth,
         }),
+        traceparent: queued.trace.map(|trace| trace.to_string()),
+        base: queued.base.as_ref().map(|base| BaseData { run: base.run, changes: base.changes.clone() }),
         payload: queued.payload.clone(),
     })
 }
@@ -325,6 +337,9 @@ fn decode_queued(data: QueuedData) -> Queued {
             logical_attempt: parent.logical_attempt,
             depth: parent.depth,
         }),
+        // A run goes on without its trace rather than not at all.
+        trace: data.traceparent.and_then(|text| text.parse().ok()),
+        base: data.base.map(|base| BaseRun { run: base.run, changes: base.changes }),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::json::Json;
 use crate::plan::{Plan, StepIndex};
 use crate::status::{RunStatus, SkipReason};
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 /// A step of the plan, or one item of a `foreach` step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,6 +159,17 @@ pub struct Queued {
     /// The evaluated concurrency key.
     pub slot_key: Option<String>,
     pub parent: Option<ParentStep>,
+    /// The trace of whoever started the run.
+    pub trace: Option<TraceContext>,
+    pub base: Option<BaseRun>,
+}
+
+/// The run that an update run goes back to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseRun {
+    pub run: RunId,
+    /// The types of the changes, in order.
+    pub changes: Vec<String>,
 }
 
 /// The step of another run that a child run answers to.

@@ -4,6 +4,7 @@
 //! facts that only a database knows are asked for as values, effects are returned as values.
 
 pub mod canonical;
+pub mod change;
 pub mod codec;
 pub mod document;
 pub mod event;
@@ -17,3 +18,4 @@ pub mod record;
 pub mod run;
 pub mod status;
 pub mod time;
+pub mod trace;

@@ -3,7 +3,7 @@
 //! **Invariant:** a plan is a function of the canonical document alone. Steps are numbered in the order of their ids, so
 //! a checkpoint's bitmap means the same for ever.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::expression::{Expression, Template};
@@ -32,6 +32,8 @@ pub struct Plan {
     pub order: Vec<StepIndex>,
     /// Steps that nothing depends on: their outputs are the run's output.
     pub last_steps: Vec<StepIndex>,
+    /// What change requests do, by type.
+    pub changes: BTreeMap<Arc<str>, Change>,
     pub(crate) index: HashMap<Arc<str>, StepIndex>,
 }
 
@@ -76,6 +78,24 @@ pub struct Concurrency {
 pub enum OnLimit {
     Queue,
     Reject,
+}
+
+/// What a change request of one type does to the run it makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// RFC 7396 merge of the change's payload at this JSON pointer of the run's payload.
+    Merge(Arc<str>),
+    /// The change's payload stands where this JSON pointer leads.
+    Replace(Arc<str>),
+    Rebuild(Rebuild),
+}
+
+/// Steps that run whatever was kept of earlier runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rebuild {
+    All,
+    /// Sorted, without repeats.
+    Steps(Vec<StepIndex>),
 }
 
 /// One step of a plan, with the document's defaults filled in.

@@ -1,8 +1,9 @@
 //! The engine: a committer with the services around it, opened on a store.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use milepost_core::document::{self, Loaded};
+use milepost_core::event::BaseRun;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
 use milepost_core::json::Json;
 use milepost_core::limits::Limits;
@@ -11,8 +12,9 @@ use milepost_core::record::EventRow;
 use milepost_core::run::{Command, RunState, Signal, StartRun, Starting};
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
+use milepost_core::trace::TraceContext;
 use milepost_store::Store;
-use milepost_store::rows::{HeadRow, RunFilter, TransitionRow};
+use milepost_store::rows::{Deployed, HeadRow, RunFilter, TransitionRow};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -25,8 +27,10 @@ use crate::plans::Plans;
 use crate::projector::{self, Projector, ProjectorHandle};
 use crate::reaper::Reaper;
 use crate::skills::{BuiltInOptions, LogSink, SkillContext, SkillError, Skills};
+use crate::streams::{self, EventStream, Hub};
+use crate::telemetry::{OtlpConfig, Telemetry, Tracing};
 use crate::timers::{TimerHandle, Timers};
-use crate::view::{RunSummary, RunView, run_view};
+use crate::view::RunSummary;
 use crate::watch::Watchers;
 
 /// How an engine is set up.
@@ -44,6 +48,8 @@ pub struct Config {
     /// Without it the engine only writes what it is asked to: it begins no steps, fires no timers and takes nothing over.
     /// What it leaves ready is taken over by another node once this one has gone.
     pub takes_steps: bool,
+    /// Where traces of the runs that end here are sent, if anywhere.
+    pub traces: Option<OtlpConfig>,
 }
 
 impl Default for Config {
@@ -57,6 +63,7 @@ impl Default for Config {
             clock: Arc::new(SystemClock),
             log: None,
             takes_steps: true,
+            traces: None,
         }
     }
 }
@@ -78,11 +85,13 @@ pub struct NewRun {
     pub request_id: Option<String>,
     pub priority: i32,
     pub start_at: Option<Timestamp>,
+    /// The trace that the run goes on with; without one it is a trace of its own.
+    pub trace: Option<TraceContext>,
 }
 
 impl Default for NewRun {
     fn default() -> Self {
-        NewRun { payload: Json::trusted("{}"), request_id: None, priority: 0, start_at: None }
+        NewRun { payload: Json::trusted("{}"), request_id: None, priority: 0, start_at: None, trace: None }
     }
 }
 
@@ -90,18 +99,27 @@ impl Default for NewRun {
 #[derive(Debug)]
 pub struct Engine {
     node: NodeId,
-    org: OrgId,
-    store: Arc<dyn Store>,
-    plans: Arc<Plans>,
+    pub(crate) org: OrgId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) plans: Arc<Plans>,
     clock: Arc<dyn Clock>,
     limits: Limits,
     inbox: Inbox,
     executor: Executor,
     projector: ProjectorHandle,
     watchers: Arc<Watchers>,
+    streams: Arc<Hub>,
+    telemetry: Telemetry,
+    running: Mutex<Running>,
+}
+
+/// The tasks of an engine, until it is shut down.
+#[derive(Debug, Default)]
+struct Running {
     stop: Option<oneshot::Sender<()>>,
     committer: Option<JoinHandle<()>>,
     services: Vec<JoinHandle<()>>,
+    tracing: Option<Tracing>,
 }
 
 impl Engine {
@@ -120,10 +138,12 @@ impl Engine {
     pub async fn open_with(store: Arc<dyn Store>, config: Config) -> Result<Engine, EngineError> {
         let node = NodeId(crate::clock::entropy().cast_signed());
         let plans = Arc::new(Plans::new(store.clone()));
+        let (telemetry, tracing) = Telemetry::new(config.traces, &store, node);
         let (inbox, requests) = Inbox::new();
         let (projector, projector_inbox) = ProjectorHandle::new();
         let timers = TimerHandle::new();
-        let watchers = Arc::new(Watchers::default());
+        let (streams, herald, poll) = streams::open(store.clone());
+        let watchers = Arc::new(Watchers::new(streams.clone()));
         let executor = Executor::new(config.skills, config.limits.clone(), inbox.clone(), config.log);
         let committer = Committer::new(Parts {
             node,
@@ -135,6 +155,7 @@ impl Engine {
             projector: projector.clone(),
             timers: timers.clone(),
             watchers: watchers.clone(),
+            telemetry: telemetry.clone(),
             inbox: inbox.clone(),
             inline_concurrency: if config.takes_steps { config.inline_concurrency.max(1) } else { 0 },
             cached_bytes: config.cached_bytes,
@@ -149,8 +170,10 @@ impl Engine {
         };
         let committer = tokio::spawn(committer.run(requests, stopped));
         let timers = Timers { store: store.clone(), clock: config.clock.clone(), inbox: inbox.clone(), handle: timers };
-        let projector_task = Projector::new(store.clone(), config.clock.clone(), projector_inbox);
-        let mut services = vec![tokio::spawn(projector_task.run())];
+        let projector_task =
+            Projector::new(store.clone(), config.clock.clone(), projector_inbox, telemetry.metrics.clone());
+        let mut services =
+            vec![tokio::spawn(projector_task.run()), tokio::spawn(herald.run()), tokio::spawn(poll.run())];
         if config.takes_steps {
             reaper.run_once(config.clock.now()).await?;
             let lookout = Lookout { store: store.clone(), executor: executor.clone(), inbox: inbox.clone() };
@@ -158,6 +181,7 @@ impl Engine {
         } else {
             store.heartbeat(node, config.clock.now(), config.node_lease_ms).await?;
         }
+        tracing::info!(%node, store = store.name(), takes_steps = config.takes_steps, "an engine runs");
         Ok(Engine {
             node,
             org: OrgId::DEFAULT,
@@ -169,15 +193,20 @@ impl Engine {
             executor,
             projector,
             watchers,
-            stop: Some(stop),
-            committer: Some(committer),
-            services,
+            streams,
+            telemetry: telemetry.without_traces(),
+            running: Mutex::new(Running { stop: Some(stop), committer: Some(committer), services, tracing }),
         })
     }
 
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.node
+    }
+
+    #[must_use]
+    pub fn org(&self) -> OrgId {
+        self.org
     }
 
     #[must_use]
@@ -204,7 +233,20 @@ impl Engine {
     /// # Errors
     /// The store cannot be written.
     pub async fn deploy_loaded(&self, loaded: Loaded) -> Result<Arc<Plan>, EngineError> {
-        self.plans.deploy(self.org, loaded, self.clock.now()).await
+        let name = loaded.plan.name.clone();
+        Ok(self.deploy_as(&name, loaded).await?.0)
+    }
+
+    /// The same under a name of the caller's choice; says what became of it.
+    ///
+    /// # Errors
+    /// The name cannot be one, or the store cannot be written.
+    pub async fn deploy_as(&self, tag: &str, loaded: Loaded) -> Result<(Arc<Plan>, Deployed), EngineError> {
+        let length = tag.chars().count();
+        if length == 0 || length > self.limits.name_chars || tag.chars().any(char::is_control) {
+            return Err(EngineError::BadTag(self.limits.name_chars));
+        }
+        self.plans.deploy(self.org, tag, loaded, self.clock.now()).await
     }
 
     /// Whether this engine can carry out the steps of a plan.
@@ -220,11 +262,41 @@ impl Engine {
     /// # Errors
     /// What `start_plan` would answer, apart from what the database has to say.
     pub fn check_start(&self, plan: &Arc<Plan>, new: &NewRun) -> Result<(), EngineError> {
+        self.starting(plan, new.clone()).map(drop)
+    }
+
+    pub(crate) fn starting(&self, plan: &Arc<Plan>, new: NewRun) -> Result<Starting, EngineError> {
         self.check_skills(plan)?;
         let context = milepost_core::run::Context::new(self.clock.now(), 0, &self.limits);
-        let start = self.start_run(new.clone(), context.draw_run_id());
-        Starting::check(start, plan.clone(), &context)?;
-        Ok(())
+        let start = self.start_run(new, context.draw_run_id());
+        Ok(Starting::check(start, plan.clone(), &context)?)
+    }
+
+    /// A deployed workflow, by name or by `sha256:…`.
+    ///
+    /// # Errors
+    /// There is no such workflow.
+    pub async fn resolve(&self, reference: &str) -> Result<Arc<Plan>, EngineError> {
+        self.plans.resolve(self.org, reference).await
+    }
+
+    /// A deployed workflow with its canonical document.
+    ///
+    /// # Errors
+    /// There is no such workflow.
+    pub async fn document(&self, reference: &str) -> Result<(Arc<Plan>, Json), EngineError> {
+        let plan = self.resolve(reference).await?;
+        let text = self.plans.text(self.org, plan.hash).await?;
+        Ok((plan, Json::trusted(text)))
+    }
+
+    /// Stores a document that was read before, without a name, so that it can be run.
+    ///
+    /// # Errors
+    /// Nobody here knows some of its skills, or the store cannot be written.
+    pub async fn add(&self, loaded: Loaded) -> Result<Arc<Plan>, EngineError> {
+        check_skills(&loaded.plan, &self.executor)?;
+        self.plans.add(self.org, loaded).await
     }
 
     /// Starts a run of a deployed workflow. Returns when the run is on disk.
@@ -232,7 +304,7 @@ impl Engine {
     /// # Errors
     /// There is no such workflow, or the run does not fit it.
     pub async fn start(&self, workflow: &str, new: NewRun) -> Result<Accepted, EngineError> {
-        let plan = self.plans.resolve(self.org, workflow).await?;
+        let plan = self.resolve(workflow).await?;
         self.start_plan(&plan, new).await
     }
 
@@ -242,8 +314,7 @@ impl Engine {
     /// The document has problems, or the run does not fit it.
     pub async fn start_document(&self, source: &str, new: NewRun) -> Result<Accepted, EngineError> {
         let loaded = document::load(source, &self.limits).map_err(EngineError::Invalid)?;
-        check_skills(&loaded.plan, &self.executor)?;
-        let plan = self.plans.add(self.org, loaded).await?;
+        let plan = self.add(loaded).await?;
         self.start_plan(&plan, new).await
     }
 
@@ -252,8 +323,18 @@ impl Engine {
     /// # Errors
     /// The run does not fit the plan.
     pub async fn start_plan(&self, plan: &Arc<Plan>, new: NewRun) -> Result<Accepted, EngineError> {
+        self.start_from(plan, new, None).await
+    }
+
+    pub(crate) async fn start_from(
+        &self,
+        plan: &Arc<Plan>,
+        new: NewRun,
+        base: Option<BaseRun>,
+    ) -> Result<Accepted, EngineError> {
         check_skills(plan, &self.executor)?;
-        self.inbox.ask(self.start_request(plan, new, self.new_run_id())).await
+        let start = StartRun { base, ..self.start_run(new, self.new_run_id()) };
+        self.inbox.ask(RequestKind::Start { start: Box::new(start), plan: plan.clone() }).await
     }
 
     /// Starts a run and waits for its end.
@@ -264,16 +345,13 @@ impl Engine {
         check_skills(plan, &self.executor)?;
         let run = self.new_run_id();
         let end = self.watchers.end(run);
-        let accepted = self.inbox.ask(self.start_request(plan, new, run)).await?;
+        let start = Box::new(self.start_run(new, run));
+        let accepted = self.inbox.ask(RequestKind::Start { start, plan: plan.clone() }).await?;
         let status = match accepted.run == run {
             true => self.wait_for(run, end).await?,
             false => self.wait(accepted.run).await?,
         };
         Ok((accepted.run, status))
-    }
-
-    fn start_request(&self, plan: &Arc<Plan>, new: NewRun, run: RunId) -> RequestKind {
-        RequestKind::Start { start: Box::new(self.start_run(new, run)), plan: plan.clone() }
     }
 
     fn start_run(&self, new: NewRun, run: RunId) -> StartRun {
@@ -285,6 +363,8 @@ impl Engine {
             priority: new.priority,
             start_at: new.start_at,
             parent: None,
+            trace: new.trace,
+            base: None,
         }
     }
 
@@ -326,7 +406,24 @@ impl Engine {
     /// # Errors
     /// The signal does not fit the run.
     pub async fn signal(&self, run: RunId, signal: Signal) -> Result<Accepted, EngineError> {
-        self.inbox.ask(RequestKind::Command { org: self.org, run, command: Command::Signal(signal) }).await
+        self.signal_if(run, signal, None).await
+    }
+
+    /// The same, if the run's last event is still the one given: for those who decide by what they have seen of it.
+    ///
+    /// # Errors
+    /// The run went on, or the signal does not fit it.
+    pub async fn signal_if(
+        &self,
+        run: RunId,
+        signal: Signal,
+        expected_seq: Option<u64>,
+    ) -> Result<Accepted, EngineError> {
+        let command = match expected_seq {
+            None => Command::Signal(signal),
+            Some(expected_seq) => Command::SignalAt { signal, expected_seq },
+        };
+        self.inbox.ask(RequestKind::Command { org: self.org, run, command }).await
     }
 
     /// A signal with a new id, without payload.
@@ -341,14 +438,22 @@ impl Engine {
         self.watchers.events(run)
     }
 
-    async fn head(&self, run: RunId) -> Result<HeadRow, EngineError> {
-        self.store.head(self.org, run).await?.ok_or(EngineError::NoSuchRun(run))
+    /// The events of a run after `after_seq`, encoded, whoever writes them: first what is there, then what comes.
+    ///
+    /// # Errors
+    /// There is no such run, or its log does not go up to `after_seq`.
+    pub async fn stream(&self, run: RunId, after_seq: u64) -> Result<EventStream, EngineError> {
+        self.streams.open(self.org, run, after_seq).await
     }
 
-    /// # Errors
-    /// There is no such run, or it cannot be read.
-    pub async fn run(&self, run: RunId) -> Result<RunView, EngineError> {
-        read_run(&self.store, self.org, run).await
+    /// How many runs somebody watches by a stream.
+    #[must_use]
+    pub fn watched_runs(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub(crate) async fn head(&self, run: RunId) -> Result<HeadRow, EngineError> {
+        self.store.head(self.org, run).await?.ok_or(EngineError::NoSuchRun(run))
     }
 
     /// Waits until all that was committed so far is projected.
@@ -360,6 +465,16 @@ impl Engine {
     #[must_use]
     pub fn projector_lag_ms(&self) -> u64 {
         self.projector.lag_ms()
+    }
+
+    /// Sets those metrics that say how things stand at the moment. For whoever is about to read them.
+    pub fn observe_gauges(&self) {
+        let metrics = &self.telemetry.metrics;
+        metrics.queue_depth.set(self.inbox.depth() as f64);
+        metrics.ready.set(self.telemetry.ready() as f64);
+        metrics.executing.set(self.executor.count() as f64);
+        metrics.projector_lag.set(self.projector.lag_ms() as f64 / 1000.0);
+        metrics.projector_queue.set(self.projector.depth() as f64);
     }
 
     /// Drops a run's projection and makes it anew from its log.
@@ -376,34 +491,37 @@ impl Engine {
     }
 
     /// Ends in good order: takes no more, writes and projects what was taken. Steps under way are left to the next node.
-    pub async fn shutdown(mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(committer) = self.committer.take() {
-            let _ = committer.await;
-        }
+    /// A second call finds nothing left to end.
+    pub async fn shutdown(&self) {
+        let running = std::mem::take(&mut *self.running.lock().expect("no holder of this lock panics"));
+        let (Some(stop), Some(committer)) = (running.stop, running.committer) else { return };
+        let _ = stop.send(());
+        let _ = committer.await;
         self.executor.abort_all();
+        self.streams.close().await;
         self.projector.flush().await;
-        for service in self.services.drain(..) {
+        for service in running.services {
             service.abort();
             // It may be in the middle of something: once this returns, nothing of this engine touches the store.
             let _ = service.await;
         }
         if let Err(error) = self.store.leave(self.node).await {
-            tracing::warn!(%error, "this node could not say that it leaves");
+            tracing::warn!(node = %self.node, %error, "this node could not say that it leaves");
+        }
+        tracing::info!(node = %self.node, "the engine has ended in good order");
+        // Others may take over by now: this only reads.
+        if let Some(tracing) = running.tracing {
+            tracing.finish().await;
         }
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if let Some(committer) = &self.committer {
-            committer.abort();
-        }
-        for service in &self.services {
-            service.abort();
-        }
+        let running = std::mem::take(&mut *self.running.lock().expect("no holder of this lock panics"));
+        running.committer.iter().chain(&running.services).for_each(JoinHandle::abort);
+        running.tracing.iter().for_each(Tracing::abort);
+        self.streams.close_now();
         self.executor.abort_all();
     }
 }
@@ -421,21 +539,6 @@ impl Config {
         self.skills.add(name, function);
         self
     }
-}
-
-/// A run as it is now. Needs no engine.
-///
-/// # Errors
-/// There is no such run, or it cannot be read.
-pub async fn read_run(store: &Arc<dyn Store>, org: OrgId, run: RunId) -> Result<RunView, EngineError> {
-    let head = store.head(org, run).await?.ok_or(EngineError::NoSuchRun(run))?;
-    let plan = Plans::new(store.clone()).by_hash(org, head.plan_hash).await?;
-    let projection = projector::current(&**store, &plan, &head).await?;
-    let view = match &projection {
-        Some(projection) => run_view(&**store, &plan, &head, projection).await?,
-        None => None,
-    };
-    view.ok_or_else(|| EngineError::Corrupt { run, reason: "its log has a gap".to_owned() })
 }
 
 /// A run's state as a node that takes it over loads it: its last checkpoint and the log after that.

@@ -15,6 +15,20 @@ pub enum EngineError {
     Invalid(Vec<Problem>),
     #[error("there is no run {0}")]
     NoSuchRun(RunId),
+    /// The run's log does not have that event.
+    #[error("run {run} has the events 1 to {last_seq}, and no event {seq}")]
+    NoSuchEvent { run: RunId, seq: u64, last_seq: u64 },
+    /// The caller named the event at which the run had to stand.
+    #[error(
+        "run {run} is at event {last_seq}, not at {expected}: it went on since you saw it; read it again and decide anew"
+    )]
+    Moved { run: RunId, expected: u64, last_seq: u64 },
+    #[error(
+        "run {run} has {last_seq} events, there is nothing after event {after_seq} yet; ask for those after {last_seq} or less"
+    )]
+    AfterLastEvent { run: RunId, after_seq: u64, last_seq: u64 },
+    #[error("a tag has 1 to {0} characters, and no control characters among them; choose another name")]
+    BadTag(usize),
     #[error("there is no workflow `{0}`; deploy it first, or put it into the same file")]
     NoSuchWorkflow(String),
     /// Nobody here can carry out these skills.
@@ -40,7 +54,8 @@ fn unknown_skills(skills: &[(String, String)]) -> String {
 
 impl EngineError {
     /// The same may succeed when it is tried again.
-    pub(crate) fn is_passing(&self) -> bool {
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
         matches!(self, EngineError::Store(StoreError::Unavailable(_) | StoreError::DiskFull(_)))
     }
 
@@ -51,6 +66,10 @@ impl EngineError {
             EngineError::Rejected(rejection) => rejection.code,
             EngineError::Invalid(_) => "invalid_document",
             EngineError::NoSuchRun(_) => "unknown_run",
+            EngineError::NoSuchEvent { .. } => "unknown_event",
+            EngineError::Moved { .. } => Rejection::MOVED,
+            EngineError::AfterLastEvent { .. } => "after_last_event",
+            EngineError::BadTag(_) => "bad_tag",
             EngineError::NoSuchWorkflow(_) => "unknown_workflow",
             EngineError::UnknownSkills(_) => "unknown_skill",
             EngineError::Store(StoreError::Unavailable(_)) => "store_unavailable",

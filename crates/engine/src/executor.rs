@@ -64,6 +64,11 @@ impl Executor {
         under_way.insert(key, UnderWay { org, since: Instant::now(), handle: handle.abort_handle() });
     }
 
+    /// How many attempts are under way here.
+    pub(crate) fn count(&self) -> usize {
+        self.shared.under_way.lock().expect("no holder of this lock panics").len()
+    }
+
     /// The attempts of a run that are under way here.
     pub(crate) fn tasks_of(&self, run: RunId) -> Vec<TaskRef> {
         let under_way = self.shared.under_way.lock().expect("no holder of this lock panics");
@@ -126,6 +131,7 @@ impl Shared {
             logical_attempt: task.task.logical_attempt,
             engine_attempt: task.task.engine_attempt,
             env: step.env.iter().filter_map(|name| Some((name.to_string(), std::env::var(&**name).ok()?))).collect(),
+            trace: task.trace,
             log: self.log.clone(),
         };
         // Called in there, too: a function may panic before it returns its future.

@@ -8,7 +8,7 @@ use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
 use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
-use milepost_store::rows::BlobRow;
+use milepost_store::rows::{BlobRow, Deployed};
 use milepost_store::{Store, StoreError};
 
 use crate::error::EngineError;
@@ -40,25 +40,36 @@ impl Plans {
         Ok(self.keep(org, Arc::new(loaded.plan)))
     }
 
-    /// Stores a document and points its name at it.
-    pub(crate) async fn deploy(&self, org: OrgId, loaded: Loaded, now: Timestamp) -> Result<Arc<Plan>, EngineError> {
+    /// Stores a document and points a name at it.
+    pub(crate) async fn deploy(
+        &self,
+        org: OrgId,
+        tag: &str,
+        loaded: Loaded,
+        now: Timestamp,
+    ) -> Result<(Arc<Plan>, Deployed), EngineError> {
         let plan = self.add(org, loaded).await?;
-        self.store.set_tag(org, &plan.name, plan.hash, now).await?;
-        Ok(plan)
+        let deployed = self.store.deploy(org, tag, plan.hash, uuid::Uuid::now_v7(), now).await?;
+        Ok((plan, deployed))
     }
 
     pub(crate) async fn by_hash(&self, org: OrgId, hash: Digest) -> Result<Arc<Plan>, EngineError> {
         if let Some(plan) = self.cached(org, hash) {
             return Ok(plan);
         }
+        let text = self.text(org, hash).await?;
+        let plan = document::load_stored(&text)
+            .map_err(|problems| corrupt(hash, &problems.first().map(ToString::to_string).unwrap_or_default()))?;
+        Ok(self.keep(org, Arc::new(plan)))
+    }
+
+    /// The canonical text of a stored document.
+    pub(crate) async fn text(&self, org: OrgId, hash: Digest) -> Result<String, EngineError> {
         let blob = self.store.blob(org, hash).await?.ok_or_else(|| corrupt(hash, "it is not there"))?;
         if Digest::of(&blob.content) != hash {
             return Err(corrupt(hash, "its content does not have that hash").into());
         }
-        let text = String::from_utf8(blob.content).map_err(|error| corrupt(hash, &error.to_string()))?;
-        let plan = document::load_stored(&text)
-            .map_err(|problems| corrupt(hash, &problems.first().map(ToString::to_string).unwrap_or_default()))?;
-        Ok(self.keep(org, Arc::new(plan)))
+        Ok(String::from_utf8(blob.content).map_err(|error| corrupt(hash, &error.to_string()))?)
     }
 
     /// A workflow by name, or by `sha256:…`.
@@ -70,7 +81,7 @@ impl Plans {
                 self.store.blob(org, hash).await?.ok_or_else(unknown)?;
                 hash
             }
-            None => self.store.tag(org, reference).await?.ok_or_else(unknown)?,
+            None => self.store.tag(org, reference).await?.ok_or_else(unknown)?.target,
         };
         self.by_hash(org, hash).await
     }

@@ -53,7 +53,7 @@ impl Reaper {
             }
         }
         if count > 0 {
-            tracing::info!(node = %dead, runs = count, "taking over the runs of a node that is gone");
+            tracing::info!(node = %self.node, %dead, runs = count, "taking over the runs of a node that is gone");
         }
         Ok(())
     }
@@ -85,17 +85,19 @@ impl Reaper {
             if self.clock.now() >= next_care {
                 next_care = self.clock.now().plus_ms(CARE_MS);
                 if let Err(error) = self.store.maintain(self.clock.now()).await {
-                    tracing::warn!(%error, "the database could not be cared for");
+                    tracing::warn!(node = %self.node, %error, "the database could not be cared for");
                 }
             }
             tokio::time::sleep(Duration::from_millis((self.lease_ms / 3).max(1))).await;
             if let Err(error) = self.run_once(self.clock.now()).await {
-                tracing::warn!(%error, "this node could not say that it lives");
+                tracing::warn!(node = %self.node, %error, "this node could not say that it lives");
             }
             if round % LOOK_AFTER == 0 {
                 match self.look_after(&owned).await {
                     Ok(now) => owned = now,
-                    Err(error) => tracing::warn!(%error, "the runs of this node cannot be read"),
+                    Err(error) => {
+                        tracing::warn!(node = %self.node, %error, "the runs of this node cannot be read");
+                    }
                 }
             }
         }

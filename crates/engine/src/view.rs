@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use milepost_core::codec;
 use milepost_core::event::{ErrorInfo, StepRef};
 use milepost_core::hash::Digest;
 use milepost_core::id::{EventId, RunId, SignalId};
@@ -11,9 +10,8 @@ use milepost_core::plan::Plan;
 use milepost_core::record::EventRow;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
-use milepost_store::rows::{HeadRow, SnapshotRow, StepRow};
-use milepost_store::{Result, Store};
-use serde::Serialize;
+use milepost_store::rows::{SnapshotRow, StepRow};
+use serde::{Deserialize, Serialize};
 
 use crate::projector::Projection;
 
@@ -83,7 +81,7 @@ pub struct StepView {
 }
 
 /// An event on the wire.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EventView {
     pub event_id: EventId,
     pub run_id: RunId,
@@ -154,37 +152,30 @@ fn read_error(json: Option<&Json>) -> Option<ErrorInfo> {
     serde_json::from_str(json?.as_str()).ok()
 }
 
-/// Puts a run together from its rows. Outputs are read from the events that carry them.
-pub(crate) async fn run_view(
-    store: &dyn Store,
-    plan: &Plan,
-    head: &HeadRow,
-    projection: &Projection,
-) -> Result<Option<RunView>> {
-    let Some(snapshot) = projection.snapshot() else { return Ok(None) };
-    let mut seqs: Vec<u64> = projection.steps().values().filter_map(|step| step.output_seq).collect();
-    seqs.push(1);
-    let rows = store.events_at(head.org, head.run, &seqs).await?;
-    let carried: HashMap<u64, Option<Json>> =
-        rows.iter().filter_map(|row| Some((row.seq, codec::carried_value(row).ok()?))).collect();
+/// Values that events carry, by sequence number.
+pub(crate) type Carried = HashMap<u64, Option<Json>>;
+
+/// Puts a run together from its rows and the values that their events carry.
+pub(crate) fn run_view(plan: &Plan, projection: &Projection, carried: &Carried) -> Option<RunView> {
+    let snapshot = projection.snapshot()?;
     let ended = snapshot.status.is_terminal();
     let mut steps = Vec::with_capacity(plan.steps.len());
     for index in &plan.order {
         let id = plan.step(*index).id.to_string();
         let items = items_of(projection, &id);
-        let mut view = step_view(plan, StepRef::whole(*index), projection.steps().get(&id), &carried, ended);
+        let mut view = step_view(plan, StepRef::whole(*index), projection.steps().get(&id), carried, ended);
         if view.output.is_none() && view.status == StepStatus::Completed && plan.step(*index).foreach.is_some() {
-            let outputs = items.iter().map(|row| output_of(row, &carried));
+            let outputs = items.iter().map(|row| output_of(row, carried));
             view.output = Some(join(outputs));
         }
         steps.push(view);
         for (item, row) in items.into_iter().enumerate() {
-            steps.push(step_view(plan, StepRef::item(*index, item as u32), Some(row), &carried, ended));
+            steps.push(step_view(plan, StepRef::item(*index, item as u32), Some(row), carried, ended));
         }
     }
     let output = (snapshot.status == RunStatus::Completed).then(|| last_outputs(plan, &steps));
     let payload = carried.get(&1).cloned().flatten().unwrap_or_else(Json::null);
-    Ok(Some(RunView { summary: RunSummary::from(snapshot), payload, output, steps }))
+    Some(RunView { summary: RunSummary::from(snapshot), payload, output, steps })
 }
 
 /// The rows of a `foreach` step's items, in order.
@@ -200,7 +191,7 @@ fn items_of<'p>(projection: &'p Projection, id: &str) -> Vec<&'p StepRow> {
     items.into_iter().map(|(_, row)| row).collect()
 }
 
-fn output_of(row: &StepRow, carried: &HashMap<u64, Option<Json>>) -> Option<Json> {
+fn output_of(row: &StepRow, carried: &Carried) -> Option<Json> {
     carried.get(&row.output_seq?).cloned().flatten()
 }
 
@@ -225,13 +216,7 @@ fn last_outputs(plan: &Plan, steps: &[StepView]) -> Json {
     Json::of(&serde_json::Value::Object(outputs))
 }
 
-fn step_view(
-    plan: &Plan,
-    step: StepRef,
-    row: Option<&StepRow>,
-    carried: &HashMap<u64, Option<Json>>,
-    ended: bool,
-) -> StepView {
+pub(crate) fn step_view(plan: &Plan, step: StepRef, row: Option<&StepRow>, carried: &Carried, ended: bool) -> StepView {
     let status = row.map_or(StepStatus::Pending, |row| row.status);
     // What had not ended when its run did, never will.
     let closed = ended && !status.is_terminal();

@@ -3,23 +3,30 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use milepost_core::id::RunId;
+use milepost_core::id::{OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use tokio::sync::{mpsc, oneshot};
+
+use crate::streams::Hub;
 
 /// A watcher that falls this far behind is let go; it can read the log and come back.
 const QUEUE: usize = 4096;
 
 type ByRun<T> = HashMap<RunId, Vec<T>>;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watchers {
+    streams: Arc<Hub>,
     events: Mutex<ByRun<mpsc::Sender<Arc<[EventRow]>>>>,
     ends: Mutex<ByRun<oneshot::Sender<RunStatus>>>,
 }
 
 impl Watchers {
+    pub(crate) fn new(streams: Arc<Hub>) -> Watchers {
+        Watchers { streams, events: Mutex::default(), ends: Mutex::default() }
+    }
+
     /// Events of a run from now on. The stream ends when its reader is too slow.
     pub(crate) fn events(&self, run: RunId) -> mpsc::Receiver<Arc<[EventRow]>> {
         let (sender, receiver) = mpsc::channel(QUEUE);
@@ -37,11 +44,12 @@ impl Watchers {
         receiver
     }
 
-    pub(crate) fn wants_events(&self, run: RunId) -> bool {
-        self.events.lock().expect("no holder of this lock panics").contains_key(&run)
+    pub(crate) fn wants_events(&self, org: OrgId, run: RunId) -> bool {
+        self.streams.watches(org, run) || self.events.lock().expect("no holder of this lock panics").contains_key(&run)
     }
 
-    pub(crate) fn tell_events(&self, run: RunId, rows: &Arc<[EventRow]>) {
+    pub(crate) fn tell_events(&self, org: OrgId, run: RunId, rows: &Arc<[EventRow]>) {
+        self.streams.tell(org, run, rows);
         let mut events = self.events.lock().expect("no holder of this lock panics");
         if let Some(watchers) = events.get_mut(&run) {
             watchers.retain(|watcher| watcher.try_send(rows.clone()).is_ok());
@@ -82,7 +90,8 @@ mod tests {
 
     #[test]
     fn those_who_wait_no_longer_are_let_go() {
-        let watchers = Watchers::default();
+        let (streams, _, _) = crate::streams::open(Arc::new(milepost_store::memory::MemoryStore::new()));
+        let watchers = Watchers::new(streams);
         let stays = watchers.end(RunId(uuid::Uuid::from_u128(7)));
         for n in 0..10_000 {
             drop(watchers.end(RunId(uuid::Uuid::from_u128(n))));

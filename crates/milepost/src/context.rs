@@ -1,13 +1,16 @@
 //! What every command shares: the flags that come before or after any verb.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use clap::{ArgAction, Args, ValueEnum};
 use milepost_core::limits::Limits;
-use tracing_subscriber::EnvFilter;
 
+use crate::config::values::LogFormat;
 use crate::database::{self, Database};
+use crate::logging;
 use crate::output::error::Refusal;
+use crate::target::{Otherwise, Target, Wanted};
 
 /// Where `--help` lists what every verb has.
 const GLOBAL: &str = "Global options";
@@ -33,20 +36,21 @@ pub(crate) struct Globals {
         help_heading = GLOBAL
     )]
     pub(crate) format: Format,
-    /// The database: a file (SQLite), or a postgres:// address
-    #[arg(
-        long,
-        global = true,
-        env = "MILEPOST_DB",
-        hide_env_values = true,
-        default_value = database::DEFAULT,
-        value_name = "PATH|URL",
-        help_heading = GLOBAL
-    )]
-    db: String,
+    /// The server to talk to, such as http://127.0.0.1:7400 [env: MILEPOST_URL]
+    #[arg(long, global = true, value_name = "URL", help_heading = GLOBAL)]
+    server: Option<String>,
+    /// What the server knows you by [env: MILEPOST_TOKEN]
+    #[arg(long, global = true, value_name = "TOKEN", help_heading = GLOBAL)]
+    token: Option<String>,
+    /// The database, where no server is asked: a file (SQLite), or a postgres:// address [env: MILEPOST_DB]
+    #[arg(long, global = true, value_name = "PATH|URL", help_heading = GLOBAL)]
+    db: Option<String>,
     /// Say more on standard error (`-vv`: still more); RUST_LOG has the last word
     #[arg(short = 'v', long, global = true, action = ArgAction::Count, help_heading = GLOBAL)]
     verbose: u8,
+    /// How logs are written to standard error: text or json [env: MILEPOST_LOG_FORMAT] [default: text]
+    #[arg(long, global = true, value_name = "FORMAT", help_heading = GLOBAL)]
+    log_format: Option<LogFormat>,
     #[command(flatten)]
     limits: LimitFlags,
 }
@@ -76,6 +80,10 @@ impl FromStr for Limit {
 }
 
 impl LimitFlags {
+    fn pairs(&self) -> impl Iterator<Item = (String, u64)> {
+        self.limits.iter().map(|limit| (limit.name.clone(), limit.value))
+    }
+
     fn apply(&self, limits: &mut Limits) -> anyhow::Result<()> {
         for limit in &self.limits {
             limits.set(&limit.name, limit.value).map_err(|error| Refusal::new("unknown_limit", error.to_string()))?;
@@ -85,15 +93,15 @@ impl LimitFlags {
 }
 
 impl Globals {
-    /// Logs go to standard error; by default only what somebody should know.
-    pub(crate) fn start_logging(&self) {
-        let level = match self.verbose {
-            0 => "warn",
-            1 => "info",
-            _ => "debug",
-        };
-        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    /// What is logged where `-v` says nothing: a server tells more than a verb.
+    pub(crate) fn start_logging(&self, default: &str) {
+        let variable = std::env::var("MILEPOST_LOG_FORMAT").ok().filter(|text| !text.trim().is_empty());
+        let named = variable.map(|text| text.trim().parse::<LogFormat>());
+        let format = self.log_format.or_else(|| named.as_ref()?.as_ref().ok().copied());
+        logging::start(self.verbose, default, format.unwrap_or(LogFormat::Text));
+        if let Some(Err(problem)) = named {
+            tracing::warn!("MILEPOST_LOG_FORMAT: {problem}");
+        }
     }
 }
 
@@ -101,15 +109,45 @@ impl Globals {
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) format: Format,
+    /// The one that is named, or the one in this folder. For verbs that work on a database and on nothing else.
     pub(crate) database: Database,
+    wanted: Wanted,
     limits: Limits,
+    limit_flags: BTreeMap<String, u64>,
+    /// `--log-format`, for verbs that read the rest themselves.
+    pub(crate) log_format: Option<LogFormat>,
+    has_token_flag: bool,
 }
 
 impl Context {
     pub(crate) fn new(globals: Globals) -> anyhow::Result<Context> {
         let mut limits = Limits::default();
         globals.limits.apply(&mut limits)?;
-        Ok(Context { format: globals.format, database: Database::parse(&globals.db), limits })
+        let env = Wanted::from_env();
+        let has_token_flag = globals.token.is_some();
+        let token = globals.token.or_else(|| env.token.clone());
+        let wanted = Wanted { server_flag: globals.server, db_flag: globals.db, token, ..env };
+        let database = wanted.database().unwrap_or_else(|| Database::parse(database::DEFAULT));
+        let limit_flags = globals.limits.pairs().collect();
+        let (format, log_format) = (globals.format, globals.log_format);
+        Ok(Context { format, database, wanted, limits, limit_flags, log_format, has_token_flag })
+    }
+
+    /// Where the verb goes: to a server or to a database.
+    pub(crate) async fn target(&self, otherwise: Otherwise) -> anyhow::Result<Target> {
+        self.wanted.target(otherwise).await
+    }
+
+    /// For a verb that works on a database only.
+    pub(crate) fn refuse_server(&self, verb: &str) -> anyhow::Result<()> {
+        match self.wanted.server_flag {
+            None => Ok(()),
+            Some(_) => Err(Refusal::new(
+                "needs_database",
+                format!("`milepost {verb}` works on a database, not through a server; name the database with --db"),
+            )
+            .into()),
+        }
     }
 
     pub(crate) fn is_json(&self) -> bool {
@@ -121,6 +159,30 @@ impl Context {
         let mut limits = self.limits.clone();
         flags.apply(&mut limits)?;
         Ok(limits)
+    }
+
+    /// For a verb that is a server itself.
+    pub(crate) fn refuse_callers_flags(&self, verb: &str) -> anyhow::Result<()> {
+        self.refuse_server(verb)?;
+        match self.has_token_flag {
+            false => Ok(()),
+            // Whoever passes one may believe that the server wants it from now on.
+            true => Err(Refusal::new(
+                "needs_hash",
+                format!("--token is for those who call a server, and `milepost {verb}` is one; a server is told the hashes of its tokens: `milepost token` makes both"),
+            )
+            .into()),
+        }
+    }
+
+    /// `--db`, for verbs that read the rest themselves.
+    pub(crate) fn db_flag(&self) -> Option<&str> {
+        self.wanted.db_flag.as_deref()
+    }
+
+    /// `--limit`, before the verb and after it, by name.
+    pub(crate) fn limit_flags(&self, flags: &LimitFlags) -> BTreeMap<String, u64> {
+        self.limit_flags.clone().into_iter().chain(flags.pairs()).collect()
     }
 
     pub(crate) fn default_limits(&self) -> &Limits {

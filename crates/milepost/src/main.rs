@@ -1,16 +1,23 @@
 //! The `milepost` program: what a person types, and what it prints. The only place that names a concrete store.
 
+mod backend;
 mod bench;
+mod client;
 mod commands;
+mod config;
 mod context;
 mod database;
+mod logging;
 mod output;
 mod progress;
+mod server;
+mod target;
+mod wire;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use context::{Context, Globals};
 
@@ -39,20 +46,27 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Dev(commands::dev::Dev),
+    Serve(Box<commands::serve::Serve>),
+    Token(commands::token::Token),
     Run(Box<commands::run::Run>),
     Recover(commands::recover::Recover),
     Validate(commands::validate::Validate),
-    Runs(commands::runs::Runs),
+    Deploy(commands::deploy::Deploy),
+    Workflows(commands::workflows::Workflows),
+    Runs(Box<commands::runs::Runs>),
     Migrate(commands::migrate::Migrate),
     Doctor(commands::doctor::Doctor),
     Limits(commands::limits::ShowLimits),
     Bench(bench::Bench),
+    Completion(commands::completion::Completion),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    cli.globals.start_logging();
+    // A server that is kept tells what happens to it; other verbs tell what somebody should know.
+    cli.globals.start_logging(if matches!(cli.verb, Verb::Serve(_)) { "info" } else { "warn" });
     let format = cli.globals.format;
     let outcome = match Context::new(cli.globals) {
         Ok(context) => carry_out(cli.verb, context).await,
@@ -60,20 +74,26 @@ async fn main() -> ExitCode {
     };
     outcome.unwrap_or_else(|error| {
         output::error::report(&error, format);
-        ExitCode::from(output::error::WRONG_USE)
+        ExitCode::from(output::error::exit_status(&error))
     })
 }
 
 async fn carry_out(verb: Verb, context: Context) -> anyhow::Result<ExitCode> {
     match verb {
+        Verb::Dev(dev) => Box::pin(dev.run(context)).await,
+        Verb::Serve(serve) => Box::pin(serve.run(context)).await,
+        Verb::Token(token) => token.run(&context),
         Verb::Run(run) => Box::pin(run.run(context)).await,
         Verb::Recover(recover) => Box::pin(recover.run(context)).await,
         Verb::Validate(validate) => validate.run(context),
+        Verb::Deploy(deploy) => Box::pin(deploy.run(context)).await,
+        Verb::Workflows(workflows) => Box::pin(workflows.run(context)).await,
         Verb::Runs(runs) => Box::pin(runs.run(context)).await,
         Verb::Migrate(migrate) => migrate.run(context).await,
         Verb::Doctor(doctor) => doctor.run(context).await,
         Verb::Limits(limits) => limits.run(context),
         Verb::Bench(bench) => Box::pin(bench.run()).await,
+        Verb::Completion(completion) => Ok(completion.run(Cli::command())),
     }
 }
 

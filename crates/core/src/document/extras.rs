@@ -1,52 +1,81 @@
-//! `changes` and `tunables`: checked for their shape and kept; what they do is decided when they are used.
+//! `changes` and `tunables`: checked for their shape; what they do is decided when they are used.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::node::{Entry, Node};
 use super::problem::{Problems, Trail};
 use super::section::Section;
+use crate::plan::{Change, Rebuild, StepIndex};
 
-/// Whether a step with this id exists.
-pub(super) type KnowsStep<'a> = dyn Fn(&str) -> bool + 'a;
+/// The number of the step with this id.
+pub(super) type FindStep<'a> = dyn Fn(&str) -> Option<StepIndex> + 'a;
 
-pub(super) fn check_changes(node: &Node, trail: &Trail<'_>, knows: &KnowsStep<'_>, problems: &mut Problems) {
-    let Some(section) = Section::of(node, trail, problems) else { return };
+pub(super) fn read_changes(
+    node: &Node,
+    trail: &Trail<'_>,
+    find: &FindStep<'_>,
+    problems: &mut Problems,
+) -> BTreeMap<Arc<str>, Change> {
+    let Some(section) = Section::of(node, trail, problems) else { return BTreeMap::new() };
+    let mut changes = BTreeMap::new();
     for entry in section.entries {
-        let trail = trail.key(&entry.key);
-        let Some(change) = Section::of(&entry.node, &trail, problems) else { continue };
-        change.only(&["merge", "replace", "rebuild"], problems);
-        if change.entries.len() != 1 {
-            let message = "a change has exactly one of `merge`, `replace` and `rebuild`";
-            problems.add("bad_value", entry.node.at, &trail, message);
-        }
-        check_pointer(&change, "merge", problems);
-        check_pointer(&change, "replace", problems);
-        if let Some(rebuild) = change.get("rebuild") {
-            check_rebuild(&change, rebuild, knows, problems);
+        if let Some(change) = read_change(entry, &trail.key(&entry.key), find, problems) {
+            changes.insert(Arc::from(entry.key.as_str()), change);
         }
     }
+    changes
 }
 
-fn check_pointer(change: &Section<'_, '_>, key: &str, problems: &mut Problems) {
-    let Some(pointer) = change.text(key, problems) else { return };
+fn read_change(entry: &Entry, trail: &Trail<'_>, find: &FindStep<'_>, problems: &mut Problems) -> Option<Change> {
+    let change = Section::of(&entry.node, trail, problems)?;
+    change.only(&["merge", "replace", "rebuild"], problems);
+    if change.entries.len() != 1 {
+        let message = "a change has exactly one of `merge`, `replace` and `rebuild`";
+        problems.add("bad_value", entry.node.at, trail, message);
+    }
+    let merge = pointer(&change, "merge", problems).map(Change::Merge);
+    let replace = pointer(&change, "replace", problems).map(Change::Replace);
+    let rebuild = change.get("rebuild").and_then(|rebuild| read_rebuild(&change, rebuild, find, problems));
+    merge.or(replace).or(rebuild.map(Change::Rebuild))
+}
+
+fn pointer(change: &Section<'_, '_>, key: &str, problems: &mut Problems) -> Option<Arc<str>> {
+    let pointer = change.text(key, problems)?;
     if !pointer.is_empty() && !pointer.starts_with('/') {
         let at = change.get(key).map_or(change.at, |entry| entry.node.at);
         let suggestion = Some(format!("write `/{pointer}`"));
         problems.add_with("bad_value", at, &change.trail.key(key), "a JSON pointer starts with `/`", suggestion);
     }
+    Some(Arc::from(pointer))
 }
 
-fn check_rebuild(change: &Section<'_, '_>, rebuild: &Entry, knows: &KnowsStep<'_>, problems: &mut Problems) {
+fn read_rebuild(
+    change: &Section<'_, '_>,
+    rebuild: &Entry,
+    find: &FindStep<'_>,
+    problems: &mut Problems,
+) -> Option<Rebuild> {
     if rebuild.node.as_text() == Some("all") {
-        return;
+        return Some(Rebuild::All);
     }
     if rebuild.node.as_list().is_none() {
-        return change.wrong_type(rebuild, "`all` or a list of step ids", None, problems);
+        change.wrong_type(rebuild, "`all` or a list of step ids", None, problems);
+        return None;
     }
+    let mut steps = Vec::new();
     for id in change.texts("rebuild", problems).unwrap_or_default() {
-        if !knows(id) {
-            let message = format!("there is no step `{id}`");
-            problems.add("unknown_step", rebuild.node.at, &change.trail.key("rebuild"), message);
+        match find(id) {
+            Some(step) => steps.push(step),
+            None => {
+                let message = format!("there is no step `{id}`");
+                problems.add("unknown_step", rebuild.node.at, &change.trail.key("rebuild"), message);
+            }
         }
     }
+    steps.sort_unstable();
+    steps.dedup();
+    Some(Rebuild::Steps(steps))
 }
 
 pub(super) fn check_tunables(node: &Node, trail: &Trail<'_>, problems: &mut Problems) {

@@ -16,6 +16,7 @@ mod graph;
 mod json;
 pub(crate) mod near;
 mod node;
+mod patch;
 mod planner;
 mod problem;
 mod schema;
@@ -32,6 +33,7 @@ use crate::limits::Limits;
 use crate::plan::Plan;
 
 use node::{Data, Node, Position};
+pub use patch::{PatchError, patch};
 pub use problem::Problem;
 use problem::{Problems, Trail};
 pub use schema::PayloadSchema;

@@ -1,7 +1,7 @@
 //! From a tree to a plan: the document's own keys, then its steps, then their order.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::compile::template;
@@ -15,7 +15,7 @@ use super::{extras, graph};
 use crate::expression::{Bindings, CompileError};
 use crate::hash::Digest;
 use crate::limits::Limits;
-use crate::plan::{Concurrency, DocumentKind, OnFailure, OnLimit, Plan, PlanStep, StepIndex};
+use crate::plan::{Change, Concurrency, DocumentKind, OnFailure, OnLimit, Plan, PlanStep, StepIndex};
 
 const KEYS: [&str; 12] = [
     "kind",
@@ -51,7 +51,7 @@ pub(super) fn plan(node: &Node, hash: Digest, limits: &Limits, problems: &mut Pr
     let on_failure = section.choice("on_failure", &on_failure, problems).unwrap_or(OnFailure::Stop);
     let concurrency = concurrency(&section, limits, problems);
     let approval = section.flag("approval", problems).unwrap_or(false);
-    let Steps { steps, order, last_steps, index } = plan_steps(&section, limits, problems)?;
+    let Steps { steps, order, last_steps, changes, index } = plan_steps(&section, limits, problems)?;
     Some(Plan {
         hash,
         kind,
@@ -64,6 +64,7 @@ pub(super) fn plan(node: &Node, hash: Digest, limits: &Limits, problems: &mut Pr
         steps,
         order,
         last_steps,
+        changes,
         index,
     })
 }
@@ -116,6 +117,7 @@ struct Steps {
     steps: Vec<PlanStep>,
     order: Vec<StepIndex>,
     last_steps: Vec<StepIndex>,
+    changes: BTreeMap<Arc<str>, Change>,
     index: HashMap<Arc<str>, StepIndex>,
 }
 
@@ -130,12 +132,12 @@ fn plan_steps(section: &Section<'_, '_>, limits: &Limits, problems: &mut Problem
     }
     let ids: Vec<Arc<str>> = written.iter().map(|step| Arc::from(step.id)).collect();
     let index: HashMap<Arc<str>, StepIndex> = ids.iter().cloned().zip(0..).collect();
-    check_extras(section, &index, problems);
+    let changes = extras(section, &index, problems);
     let planner = Planner { limits, defaults: &defaults, index: &index, ids: &ids, suggestions_left: Cell::new(50) };
     let planned: Vec<Option<PlanStep>> =
         written.iter().zip(&ids).map(|(step, id)| planner.plan(step, id, problems)).collect();
     let steps = planned.into_iter().collect::<Option<Vec<PlanStep>>>()?;
-    connect(steps, index, &written, problems)
+    connect(steps, index, changes, &written, problems)
 }
 
 fn defaults(section: &Section<'_, '_>, limits: &Limits, problems: &mut Problems) -> Settings {
@@ -146,19 +148,25 @@ fn defaults(section: &Section<'_, '_>, limits: &Limits, problems: &mut Problems)
     Settings::read(&inner, &Settings::default(), limits, problems)
 }
 
-fn check_extras(section: &Section<'_, '_>, index: &HashMap<Arc<str>, StepIndex>, problems: &mut Problems) {
-    if let Some(entry) = section.get("changes") {
-        extras::check_changes(&entry.node, &ROOT.key("changes"), &|id| index.contains_key(id), problems);
-    }
+fn extras(
+    section: &Section<'_, '_>,
+    index: &HashMap<Arc<str>, StepIndex>,
+    problems: &mut Problems,
+) -> BTreeMap<Arc<str>, Change> {
+    let changes = section
+        .get("changes")
+        .map(|entry| extras::read_changes(&entry.node, &ROOT.key("changes"), &|id| index.get(id).copied(), problems));
     if let Some(entry) = section.get("tunables") {
         extras::check_tunables(&entry.node, &ROOT.key("tunables"), problems);
     }
+    changes.unwrap_or_default()
 }
 
 /// Fills in who depends on whom, and the order.
 fn connect(
     mut steps: Vec<PlanStep>,
     index: HashMap<Arc<str>, StepIndex>,
+    changes: BTreeMap<Arc<str>, Change>,
     written: &[Written<'_>],
     problems: &mut Problems,
 ) -> Option<Steps> {
@@ -175,7 +183,7 @@ fn connect(
     for (step, dependents) in steps.iter_mut().zip(dependents) {
         step.dependents = dependents;
     }
-    Some(Steps { steps, order, last_steps, index })
+    Some(Steps { steps, order, last_steps, changes, index })
 }
 
 fn refuse_circle(circle: &[StepIndex], steps: &[PlanStep], written: &[Written<'_>], problems: &mut Problems) {

@@ -102,6 +102,7 @@ impl<'a> Bindings<'a> {
 pub struct Expression {
     source: String,
     steps: Vec<StepIndex>,
+    sees_run: bool,
     code: Code,
 }
 
@@ -127,17 +128,18 @@ impl Expression {
         check_depth(&tokens, source, bindings)?;
         let mut found = names::paths(source, &tokens, bindings)?;
         let steps = steps_of(&found);
+        let sees_run = found.iter().any(|found| found.path.root == path::Root::Run);
         let whole = found.len() == 1 && found[0].span == (0..source.len());
         let code = match found.pop_if(|_| whole) {
             Some(only) => Code::Path(only.path),
             None => Code::Jinja(Box::new(Jinja::compile(source, found).map_err(bad)?)),
         };
-        Ok(Expression { source: source.to_owned(), steps, code })
+        Ok(Expression { source: source.to_owned(), steps, sees_run, code })
     }
 
     /// An expression that always yields the same.
     pub(crate) fn constant(value: Value) -> Expression {
-        Expression { source: value.to_string(), steps: Vec::new(), code: Code::Constant(value) }
+        Expression { source: value.to_string(), steps: Vec::new(), sees_run: false, code: Code::Constant(value) }
     }
 
     /// # Errors
@@ -175,6 +177,12 @@ impl Expression {
     #[must_use]
     pub fn steps(&self) -> &[StepIndex] {
         &self.steps
+    }
+
+    /// Whether it looks at the run itself, which no two runs have in common.
+    #[must_use]
+    pub fn sees_run(&self) -> bool {
+        self.sees_run
     }
 
     fn explain(&self, error: EvalError) -> EvalError {

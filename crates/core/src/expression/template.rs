@@ -13,6 +13,7 @@ use crate::plan::StepIndex;
 pub struct Template {
     root: Part,
     steps: Vec<StepIndex>,
+    sees_run: bool,
 }
 
 /// One value of a template. Subtrees without expressions are one constant.
@@ -33,11 +34,14 @@ pub(crate) enum Piece {
 
 impl Template {
     pub(crate) fn new(root: Part) -> Template {
-        let mut steps = Vec::new();
-        root.collect_steps(&mut steps);
+        let (mut steps, mut sees_run) = (Vec::new(), false);
+        root.visit(&mut |expression| {
+            steps.extend_from_slice(expression.steps());
+            sees_run |= expression.sees_run();
+        });
         steps.sort_unstable();
         steps.dedup();
-        Template { root, steps }
+        Template { root, steps, sees_run }
     }
 
     /// # Errors
@@ -50,6 +54,12 @@ impl Template {
     #[must_use]
     pub fn steps(&self) -> &[StepIndex] {
         &self.steps
+    }
+
+    /// Whether it looks at the run itself, which no two runs have in common.
+    #[must_use]
+    pub fn sees_run(&self) -> bool {
+        self.sees_run
     }
 
     /// The value, when there is no expression in it.
@@ -98,17 +108,18 @@ impl Part {
         }
     }
 
-    fn collect_steps(&self, steps: &mut Vec<StepIndex>) {
+    /// Shows every expression in it.
+    fn visit(&self, see: &mut dyn FnMut(&Expression)) {
         match self {
             Part::Constant(_) => {}
-            Part::Value(expression) => steps.extend_from_slice(expression.steps()),
+            Part::Value(expression) => see(expression),
             Part::Text(pieces) => pieces.iter().for_each(|piece| {
                 if let Piece::Value(expression) = piece {
-                    steps.extend_from_slice(expression.steps());
+                    see(expression);
                 }
             }),
-            Part::List(items) => items.iter().for_each(|item| item.collect_steps(steps)),
-            Part::Map(entries) => entries.iter().for_each(|(_, item)| item.collect_steps(steps)),
+            Part::List(items) => items.iter().for_each(|item| item.visit(see)),
+            Part::Map(entries) => entries.iter().for_each(|(_, item)| item.visit(see)),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::event::{Body, ErrorInfo, ParentStep, Started, StepRef};
 use crate::id::RunId;
 use crate::json::Json;
 use crate::status::SkipReason;
+use crate::trace::{SpanId, TraceContext};
 
 impl Decider<'_> {
     pub(super) fn begin_child(&mut self, step: StepRef) -> Result<(), NoValue> {
@@ -24,6 +25,8 @@ impl Decider<'_> {
         let (logical, engine) = self.attempts_of_start(step);
         let started = Started { child: Some(child), due_at, input_hash: Some(input.hash), ..Started::default() };
         self.emit_step(step, logical, engine, Body::StepStarted(started));
+        let name = step.name(&self.state.plan);
+        let span = SpanId::of_attempt(self.state.run, &name, logical, engine);
         self.effect(Effect::StartChild(Box::new(ChildStart {
             run: child,
             reference: reference.to_owned(),
@@ -31,10 +34,11 @@ impl Decider<'_> {
             priority: self.state.priority,
             parent: ParentStep {
                 run: self.state.run,
-                step: step.name(&self.state.plan),
+                step: name,
                 logical_attempt: logical,
                 depth: self.state.parent.as_ref().map_or(1, |parent| parent.depth + 1),
             },
+            trace: TraceContext::of_span(self.state.run, self.state.trace, span),
         })));
         Ok(())
     }

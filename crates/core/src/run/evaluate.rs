@@ -43,6 +43,25 @@ pub(super) struct Input {
     pub(super) hash: Digest,
 }
 
+impl Input {
+    pub(super) fn of(value: Value, limits: &Limits) -> Result<Input, ErrorInfo> {
+        let text = canonical::to_string(&value)
+            .map_err(|error| ErrorInfo::fatal("bad_input", format!("the input of this step: {error}")))?;
+        if text.len() > limits.input_bytes {
+            return Err(ErrorInfo::fatal(
+                "input_too_large",
+                format!(
+                    "the input of this step has {} bytes, the limit is {}; pass a reference to the data instead",
+                    text.len(),
+                    limits.input_bytes
+                ),
+            ));
+        }
+        let hash = Digest::of(text.as_bytes());
+        Ok(Input { value, json: Json::trusted(text), hash })
+    }
+}
+
 impl RunState {
     /// Resolves a step's input.
     pub(super) fn input(&mut self, step: StepRef, limits: &Limits) -> Result<Input, NoValue> {
@@ -52,21 +71,7 @@ impl RunState {
             Some(value) => value.clone(),
             None => self.render(template, step, limits)?,
         };
-        let text = canonical::to_string(&value).map_err(|error| {
-            NoValue::Failed(ErrorInfo::fatal("bad_input", format!("the input of this step: {error}")))
-        })?;
-        if text.len() > limits.input_bytes {
-            return Err(NoValue::Failed(ErrorInfo::fatal(
-                "input_too_large",
-                format!(
-                    "the input of this step has {} bytes, the limit is {}; pass a reference to the data instead",
-                    text.len(),
-                    limits.input_bytes
-                ),
-            )));
-        }
-        let hash = Digest::of(text.as_bytes());
-        Ok(Input { value, json: Json::trusted(text), hash })
+        Input::of(value, limits).map_err(NoValue::Failed)
     }
 
     fn render(&mut self, template: &Template, step: StepRef, limits: &Limits) -> Result<Value, NoValue> {
@@ -91,17 +96,7 @@ impl RunState {
         let value = self.with_scope(foreach.steps(), None, None, limits, |scope| {
             foreach.evaluate(scope).map_err(|error| NoValue::expression(error.message))
         })?;
-        match value {
-            Value::Array(items) if items.len() <= limits.foreach_items => Ok(items),
-            Value::Array(items) => Err(NoValue::Failed(ErrorInfo::fatal(
-                "too_many_items",
-                format!("foreach yields {} items, the limit is {}; split the list", items.len(), limits.foreach_items),
-            ))),
-            other => Err(NoValue::Failed(ErrorInfo::fatal(
-                "not_a_list",
-                format!("foreach must yield a list, this is {}", kind_of(&other)),
-            ))),
-        }
+        list_of(value, limits).map_err(NoValue::Failed)
     }
 
     /// The item of a sub-step. The list is kept while its items are being handed out.
@@ -227,6 +222,18 @@ impl RunState {
                 "created_at": self.created_at,
             })
         })
+    }
+}
+
+/// What a `foreach` goes over must be a list of bounded length.
+pub(super) fn list_of(value: Value, limits: &Limits) -> Result<Vec<Value>, ErrorInfo> {
+    match value {
+        Value::Array(items) if items.len() <= limits.foreach_items => Ok(items),
+        Value::Array(items) => Err(ErrorInfo::fatal(
+            "too_many_items",
+            format!("foreach yields {} items, the limit is {}; split the list", items.len(), limits.foreach_items),
+        )),
+        other => Err(ErrorInfo::fatal("not_a_list", format!("foreach must yield a list, this is {}", kind_of(&other)))),
     }
 }
 

@@ -12,13 +12,16 @@
 //! **Invariant:** a decision that was rejected emitted nothing.
 
 mod apply;
+mod attempts;
 mod checkpoint;
 mod child;
 mod evaluate;
 mod finish;
 mod foreach;
 mod items;
+mod look;
 mod operator;
+mod preview;
 mod ready;
 mod recover;
 mod retry;
@@ -41,9 +44,13 @@ use crate::json::Json;
 use crate::limits::Limits;
 use crate::plan::StepIndex;
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 pub use apply::Illegal;
+pub use attempts::{Attempt, AttemptStatus, attempts};
 pub use checkpoint::{CHECKPOINT_FORMAT, UnreadableCheckpoint};
+pub use look::{ItemCounts, ResolvedInput};
+pub use preview::{StepOutlook, StepPreview};
 pub use start::{SlotQuestion, StartRun, Starting};
 pub use state::{RunState, TimerChange};
 
@@ -67,6 +74,11 @@ pub enum Command {
         seq: u64,
     },
     Signal(Signal),
+    /// A signal that counts only if the run still stands at this event.
+    SignalAt {
+        signal: Signal,
+        expected_seq: u64,
+    },
     ChildEnded {
         child: RunId,
         outcome: ChildOutcome,
@@ -152,6 +164,8 @@ pub struct Task {
     /// `shots[3]`.
     pub step_id: String,
     pub input: Json,
+    /// The trace of whoever started the run.
+    pub trace: Option<TraceContext>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -161,6 +175,8 @@ pub struct ChildStart {
     pub payload: Json,
     pub priority: i32,
     pub parent: crate::event::ParentStep,
+    /// The parent's trace goes on in the child, below the step that starts it.
+    pub trace: TraceContext,
 }
 
 /// What a command led to.
@@ -200,6 +216,9 @@ pub enum RejectionKind {
 }
 
 impl Rejection {
+    /// The code of a command that named the event at which the run had to stand.
+    pub const MOVED: &'static str = "precondition_failed";
+
     pub(crate) fn new(kind: RejectionKind, code: &'static str, message: impl Into<String>) -> Rejection {
         Rejection { kind, code, message: message.into() }
     }
@@ -253,6 +272,7 @@ pub fn decide(state: &mut RunState, command: Command, context: &Context<'_>) -> 
         Command::Fail { task, error } => decider.fail(task, error)?,
         Command::FireTimer { seq } => decider.fire_timer(seq)?,
         Command::Signal(signal) => decider.signal(signal)?,
+        Command::SignalAt { signal, expected_seq } => decider.signal_at(signal, expected_seq)?,
         Command::ChildEnded { child, outcome } => decider.child_ended(child, outcome)?,
         Command::SlotsHeld { held } => decider.slots_held(held)?,
         Command::Adopt { lost } => decider.adopt(lost),

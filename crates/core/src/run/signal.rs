@@ -71,6 +71,17 @@ impl Decider<'_> {
         Ok(())
     }
 
+    /// A signal of somebody who has seen the run up to `expected_seq`. One that was taken before stays taken, however far
+    /// the run has come since.
+    pub(super) fn signal_at(&mut self, signal: Signal, expected_seq: u64) -> Result<(), Rejection> {
+        let last_seq = self.state.last_seq;
+        if last_seq != expected_seq && !self.state.seen_signals.contains(&signal.id) {
+            let message = format!("the run is at event {last_seq}, not at {expected_seq}: it went on; read it again");
+            return Err(Rejection::new(RejectionKind::Conflict, Rejection::MOVED, message));
+        }
+        self.signal(signal)
+    }
+
     /// What is wrong with a signal whatever the run does: nothing is recorded.
     fn check_signal(&self, signal: &Signal, verb: Option<Verb>) -> Result<Option<StepRef>, Rejection> {
         let limits = self.context.limits;
@@ -91,15 +102,7 @@ impl Decider<'_> {
         }
         let step = match &signal.step {
             None => None,
-            Some(name) => {
-                match StepRef::parse(name, &self.state.plan).filter(|step| self.state.step(*step).is_some()) {
-                    Some(step) => Some(step),
-                    None => {
-                        let message = format!("the run has no step `{name}`");
-                        return Err(Rejection::new(RejectionKind::NotFound, "unknown_step", message));
-                    }
-                }
-            }
+            Some(name) => Some(self.state.find_step(name)?),
         };
         if step.is_none() && matches!(verb, Some(Verb::RetryStep | Verb::SkipStep)) {
             return invalid("missing_step", format!("{} needs `step_id`", signal.name));

@@ -7,13 +7,14 @@ use serde_json::Value;
 use super::evaluate::kind_of;
 use super::{Context, Decider, Decision, Effect, Rejection, RejectionKind, RunState};
 use crate::canonical;
-use crate::event::{Body, Event, ParentStep, Queued};
+use crate::event::{BaseRun, Body, Event, ParentStep, Queued};
 use crate::expression::{Scope, StepOutputs};
 use crate::id::{OrgId, RunId};
 use crate::json::Json;
 use crate::plan::{Concurrency, OnLimit, Plan, StepIndex};
 use crate::status::RunStatus;
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 /// A run that somebody wants.
 #[derive(Clone, Debug)]
@@ -25,6 +26,10 @@ pub struct StartRun {
     pub priority: i32,
     pub start_at: Option<Timestamp>,
     pub parent: Option<ParentStep>,
+    /// The trace of whoever asks for it; without one the run is a trace of its own.
+    pub trace: Option<TraceContext>,
+    /// Of an update run.
+    pub base: Option<BaseRun>,
 }
 
 /// How many runs hold a slot under this key?
@@ -37,8 +42,8 @@ pub struct SlotQuestion {
 /// A start that passed every check at the door.
 #[derive(Debug)]
 pub struct Starting {
-    request: StartRun,
-    plan: Arc<Plan>,
+    pub(super) request: StartRun,
+    pub(super) plan: Arc<Plan>,
     slot_key: Option<String>,
 }
 
@@ -122,6 +127,8 @@ impl Starting {
                 start_at: request.start_at.filter(|at| *at > context.now),
                 slot_key,
                 parent: request.parent,
+                trace: request.trace,
+                base: request.base,
             })),
         };
         let bug = |error: super::Illegal| Rejection::new(RejectionKind::Bug, "internal", error.to_string());

@@ -13,6 +13,7 @@ use crate::json::Json;
 use crate::plan::{OnFailure, Plan, StepIndex};
 use crate::status::{RunStatus, SkipReason, StepStatus};
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 /// How many ids of past signals a run remembers, to tell a repeated one.
 pub(super) const REMEMBERED_SIGNALS: usize = 1000;
@@ -29,6 +30,8 @@ pub struct RunState {
     /// The evaluated concurrency key.
     pub slot_key: Option<String>,
     pub parent: Option<ParentStep>,
+    /// The trace of whoever started the run.
+    pub trace: Option<TraceContext>,
 
     pub(super) steps: Vec<StepState>,
     /// The items of `foreach` steps that have begun.
@@ -232,6 +235,7 @@ impl RunState {
             created_at: at,
             slot_key: queued.slot_key.clone(),
             parent: queued.parent.clone(),
+            trace: queued.trace,
             unfinished: u32::try_from(steps.len()).unwrap_or(u32::MAX),
             plan,
             steps,
@@ -364,6 +368,12 @@ impl RunState {
     /// The timers that must be armed for this run.
     pub fn armed_timers(&self) -> impl Iterator<Item = (u64, Timestamp)> {
         self.timers.iter().map(|(seq, timer)| (*seq, timer.due_at))
+    }
+
+    /// When an armed timer is due.
+    #[must_use]
+    pub fn timer_due(&self, seq: u64) -> Option<Timestamp> {
+        self.timers.get(&seq).map(|timer| timer.due_at)
     }
 
     /// Child runs that this run waits for.

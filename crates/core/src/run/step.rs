@@ -41,6 +41,7 @@ impl Decider<'_> {
             index: step.step,
             step_id: step.name(&self.state.plan),
             input: input.json,
+            trace: self.state.trace,
         })));
         Ok(())
     }

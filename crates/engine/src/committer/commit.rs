@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use milepost_core::event::{ErrorInfo, Event};
@@ -10,6 +11,7 @@ use milepost_core::plan::Plan;
 use milepost_core::record::EventRow;
 use milepost_core::run::Command;
 use milepost_core::status::RunStatus;
+use milepost_core::time::Timestamp;
 use milepost_store::rows::{Answer, Batch, Question, TimerWrite, WriteResult};
 use milepost_store::{Store, StoreError, Transaction};
 
@@ -22,6 +24,8 @@ use crate::projector::Committed;
 pub(super) struct InFlight {
     result: BoxFuture<'static, Result<Vec<Wrote>, StoreError>>,
     runs: Vec<RunPending>,
+    since: Instant,
+    persisted_at: Timestamp,
 }
 
 impl InFlight {
@@ -30,7 +34,8 @@ impl InFlight {
     }
 }
 
-pub(super) type Done = (Result<Vec<Wrote>, StoreError>, Vec<RunPending>);
+/// What became of a batch, its runs, when it was put together, and when it was sent.
+pub(super) type Done = (Result<Vec<Wrote>, StoreError>, Vec<RunPending>, Timestamp, Instant);
 
 /// Waits for the batch on its way; for ever if there is none.
 pub(super) async fn done(in_flight: &mut Option<InFlight>) -> Done {
@@ -38,8 +43,9 @@ pub(super) async fn done(in_flight: &mut Option<InFlight>) -> Done {
         None => std::future::pending().await,
         Some(flying) => {
             let result = (&mut flying.result).await;
+            let (persisted_at, since) = (flying.persisted_at, flying.since);
             let runs = in_flight.take().map(|flying| flying.runs).unwrap_or_default();
-            (result, runs)
+            (result, runs, persisted_at, since)
         }
     }
 }
@@ -50,18 +56,21 @@ impl Committer {
         if !self.pending.asking.is_empty() {
             return self.send_with_questions().await;
         }
-        let (batch, runs) = self.pending.close(self.parts.clock.now());
+        let persisted_at = self.parts.clock.now();
+        let (batch, runs) = self.pending.close(persisted_at);
         let (store, batch) = (self.parts.store.clone(), Arc::new(batch));
-        self.in_flight = Some(InFlight { result: Box::pin(async move { commit_apart(&*store, batch).await }), runs });
+        let result = Box::pin(async move { commit_apart(&*store, batch).await });
+        self.in_flight = Some(InFlight { result, runs, persisted_at, since: Instant::now() });
     }
 
     async fn send_with_questions(&mut self) {
+        let since = Instant::now();
         let (asking, questions) = self.take_asking().await;
         let (mut transaction, answers) = match self.parts.store.ask(questions.iter().flatten().cloned().collect()).await
         {
             Ok(opened) => opened,
             Err(error) => {
-                tracing::warn!(%error, "questions cannot be answered");
+                tracing::warn!(node = %self.parts.node, %error, "questions cannot be answered");
                 return self.fail_asking(asking, &error);
             }
         };
@@ -73,14 +82,15 @@ impl Committer {
             match transaction.ask(questions.iter().flatten().cloned().collect()).await {
                 Ok(answers) => self.decide_asking(asking, &questions, answers, &mut taken).await,
                 Err(error) => {
-                    tracing::warn!(%error, "questions cannot be answered");
+                    tracing::warn!(node = %self.parts.node, %error, "questions cannot be answered");
                     self.fail_asking(asking, &error);
                 }
             }
         }
-        let (batch, runs) = self.pending.close(self.parts.clock.now());
+        let persisted_at = self.parts.clock.now();
+        let (batch, runs) = self.pending.close(persisted_at);
         let result = commit_in(transaction, &*self.parts.store, Arc::new(batch)).await;
-        self.committed((result, runs));
+        self.committed((result, runs, persisted_at, since));
     }
 
     fn questions(&mut self, ask: &Asking) -> Vec<Question> {
@@ -138,7 +148,8 @@ impl Committer {
                     if let Some(pending) = in_batch.and_then(|run| self.pending.get(run)) {
                         // Told when that run is written.
                         let status = pending.status.as_ref().map_or(RunStatus::Queued, |status| status.status);
-                        let answer = Ok(Accepted { run: pending.run, status, existing: true });
+                        let (run, last_seq) = (pending.run, pending.last_seq());
+                        let answer = Ok(Accepted { run, status, existing: true, last_seq });
                         pending.decided.push(Decided { kind, reply, answer });
                         continue;
                     }
@@ -175,16 +186,17 @@ impl Committer {
 
     /// The same request again: the same run, and nothing is written.
     async fn answer_existing(&mut self, org: OrgId, run: RunId, kind: super::RequestKind, reply: Option<super::Reply>) {
-        let cached = self.states.get(run).map(|entry| entry.state.status);
-        let status = match cached {
-            Some(status) => Ok(status),
+        let cached = self.states.get(run).map(|entry| (entry.state.status, entry.state.last_seq));
+        let stands = match cached {
+            Some(stands) => Ok(stands),
             None => match self.parts.store.head(org, run).await {
-                Ok(Some(head)) => Ok(head.status),
+                Ok(Some(head)) => Ok((head.status, head.last_seq)),
                 Ok(None) => Err(EngineError::NoSuchRun(run)),
                 Err(error) => Err(error.into()),
             },
         };
-        Decided { kind, reply, answer: status.map(|status| Accepted { run, status, existing: true }) }.tell();
+        let answer = stands.map(|(status, last_seq)| Accepted { run, status, existing: true, last_seq });
+        Decided { kind, reply, answer }.tell();
     }
 
     fn fail_asking(&mut self, asking: Vec<Asking>, error: &StoreError) {
@@ -201,14 +213,19 @@ impl Committer {
     }
 
     /// A batch has ended.
-    pub(super) fn committed(&mut self, (result, runs): Done) {
+    pub(super) fn committed(&mut self, (result, runs, persisted_at, since): Done) {
+        let now = Instant::now();
+        self.count_commit(&runs, now - since);
         self.again.append(&mut self.held);
         match result {
             Ok(results) => {
                 let mut news = Vec::with_capacity(runs.len());
                 for (run, result) in runs.into_iter().zip(results) {
                     match result {
-                        Wrote::Written => news.push(self.written(run)),
+                        Wrote::Written => {
+                            self.count_written(&run, now);
+                            news.push(self.written(run, persisted_at));
+                        }
                         Wrote::Conflict => self.conflicted(run),
                         Wrote::Refused => self.refused(run),
                         Wrote::Unknown => self.failed(run, &StoreError::Unavailable("try again".to_owned())),
@@ -218,7 +235,7 @@ impl Committer {
                 news.into_iter().for_each(|news| self.tell(news));
             }
             Err(error) => {
-                tracing::error!(%error, runs = runs.len(), "a batch could not be written");
+                tracing::error!(node = %self.parts.node, %error, runs = runs.len(), "a batch could not be written");
                 for run in runs {
                     self.failed(run, &error);
                 }
@@ -226,7 +243,26 @@ impl Committer {
         }
     }
 
-    fn written(&mut self, run: RunPending) -> News {
+    fn count_commit(&self, runs: &[RunPending], took: Duration) {
+        let metrics = &self.parts.telemetry.metrics;
+        metrics.commits.increment(1);
+        metrics.commit_seconds.record(took);
+        metrics.batch_runs.record(runs.len() as f64);
+        metrics.batch_events.record(runs.iter().map(|run| run.events.len()).sum::<usize>() as f64);
+    }
+
+    fn count_written(&self, run: &RunPending, now: Instant) {
+        let telemetry = &self.parts.telemetry;
+        telemetry.written(run.org, run.run, &run.plan, &run.events);
+        for since in &run.ready_since {
+            telemetry.metrics.ready_to_started.record(now - *since);
+        }
+        if run.decided.iter().any(|decided| decided.kind.takes_over()) {
+            telemetry.metrics.adopted.increment(1);
+        }
+    }
+
+    fn written(&mut self, run: RunPending, persisted_at: Timestamp) -> News {
         let (org, id, last_seq) = (run.org, run.run, run.last_seq());
         // If there is more to come, that was decided in the belief that this node owns the run.
         let at_rest = run.at_rest && self.pending.get(id).is_none();
@@ -257,7 +293,11 @@ impl Committer {
         if let Some(key) = run.freed_key {
             self.wake_waiting(org, key);
         }
-        let news = self.news(id, run.decided, &run.plan, &run.events);
+        let decided = run.decided.into_iter().map(|decided| decided.written(last_seq)).collect();
+        let rows = self.parts.watchers.wants_events(org, id).then(|| rows(id, &run.plan, &run.events, persisted_at));
+        let ended = run.events.iter().rev().find_map(|event| event.body.run_status());
+        let ended = ended.filter(|status| status.is_terminal());
+        let news = News { org, run: id, decided, rows, ended };
         self.project(Committed {
             org,
             run: id,
@@ -277,19 +317,10 @@ impl Committer {
         self.unprojected.extend(left);
     }
 
-    fn news(&self, run: RunId, decided: Vec<Decided>, plan: &Arc<Plan>, events: &[Event]) -> News {
-        let rows = self.parts.watchers.wants_events(run).then(|| {
-            let now = self.parts.clock.now();
-            events.iter().map(|event| milepost_core::codec::encode(event, run, plan, now)).collect()
-        });
-        let ended = events.iter().rev().find_map(|event| event.body.run_status()).filter(|status| status.is_terminal());
-        News { run, decided, rows, ended }
-    }
-
     fn tell(&self, news: News) {
         news.decided.into_iter().for_each(Decided::tell);
         if let Some(rows) = &news.rows {
-            self.parts.watchers.tell_events(news.run, rows);
+            self.parts.watchers.tell_events(news.org, news.run, rows);
         }
         if let Some(status) = news.ended {
             self.parts.watchers.tell_end(news.run, status);
@@ -314,7 +345,8 @@ impl Committer {
 
     /// Somebody else changed the run: it is read again, and what was asked of it is decided again.
     fn conflicted(&mut self, run: RunPending) {
-        tracing::debug!(run = %run.run, "lost a race for a run");
+        self.parts.telemetry.metrics.conflicts.increment(1);
+        tracing::debug!(node = %self.parts.node, run = %run.run, "lost a race for a run");
         self.ready.free(run.execute.len());
         self.drop_pending(run.run);
         self.decide_again(run);
@@ -369,7 +401,7 @@ impl Committer {
     pub(super) fn later(&self, request: Request) {
         let inbox = self.parts.inbox.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+            tokio::time::sleep(Duration::from_millis(250)).await;
             inbox.report(request).await;
         });
     }
@@ -377,10 +409,16 @@ impl Committer {
 
 /// What is to be told of a run once its batch is written.
 struct News {
+    org: OrgId,
     run: RunId,
     decided: Vec<Decided>,
     rows: Option<Arc<[EventRow]>>,
     ended: Option<RunStatus>,
+}
+
+/// The very rows that were written, for those who watch the run.
+fn rows(run: RunId, plan: &Plan, events: &[Event], persisted_at: Timestamp) -> Arc<[EventRow]> {
+    events.iter().map(|event| milepost_core::codec::encode(event, run, plan, persisted_at)).collect()
 }
 
 /// What this batch takes, which the database does not know yet.
@@ -441,7 +479,8 @@ impl From<WriteResult> for Wrote {
 async fn commit_apart(store: &dyn Store, batch: Arc<Batch>) -> Result<Vec<Wrote>, StoreError> {
     match store.commit(batch.clone()).await {
         Err(StoreError::Refused(reason)) => {
-            tracing::error!(reason, "the database refused a batch; its runs are written one by one");
+            let runs = batch.writes.len();
+            tracing::error!(reason, runs, "the database refused a batch; its runs are written one by one");
             commit_one_by_one(store, &batch).await
         }
         Ok(results) => Ok(results.into_iter().map(Wrote::from).collect()),
@@ -461,7 +500,7 @@ async fn commit_one_by_one(store: &dyn Store, batch: &Batch) -> Result<Vec<Wrote
                 tracing::error!(reason, run = %batch.writes[places[0]].run, "the database refused a run");
             }
             Err(error) => {
-                tracing::error!(%error, "a run could not be written");
+                tracing::error!(%error, run = %batch.writes[places[0]].run, "a run could not be written");
                 places.iter().for_each(|at| results[*at] = Wrote::Unknown);
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use milepost_core::event::Body;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
@@ -37,6 +38,7 @@ const RUNNABLE_PLANS: usize = 10_000;
 impl Committer {
     /// Decides requests and all that follows from them.
     pub(super) async fn take(&mut self, requests: &mut Vec<Request>) {
+        self.ready.set_now(Instant::now());
         self.forget_outdated(requests);
         let failed = self.load(runs_of(requests)).await;
         let mut follow_ups = FollowUps::new();
@@ -59,6 +61,7 @@ impl Committer {
             }
             self.dispatch(&mut follow_ups).await;
         }
+        self.parts.telemetry.set_ready(self.ready.len());
         self.states.shrink();
     }
 
@@ -97,6 +100,9 @@ impl Committer {
             let command = Command::Dispatch { step: ready.step, worker: self.parts.node };
             // Out of date if it does not fit: the run was paused, stopped or has moved on.
             let _ = self.decide_command(ready.org, ready.run, &command, None, follow_ups);
+            if let Some(pending) = self.pending.get(ready.run) {
+                pending.handed_out(ready.since);
+            }
         }
     }
 
@@ -134,8 +140,13 @@ impl Committer {
                 // It does not fit what is at hand; but another node may have gone on since that was read.
                 let at_hand = self.states.peek(run).is_some_and(|entry| entry.busy == 0);
                 let kind = RequestKind::Command { org, run, command };
-                if !reread && at_hand && matches!(answer, Err(EngineError::Rejected(_))) {
+                let unfit = matches!(answer, Err(EngineError::Rejected(_) | EngineError::Moved { .. }));
+                if !reread && at_hand && unfit {
                     return self.again.push(Request { kind, reply, frees_slot: false, reread: true });
+                }
+                if matches!(answer, Err(EngineError::Moved { .. })) && self.is_on_its_way(run) {
+                    // Whether it went on is known when that batch has arrived.
+                    return self.held.push(Request { kind, reply, frees_slot: false, reread });
                 }
                 self.note(kind, reply, answer);
             }
@@ -182,33 +193,55 @@ impl Committer {
         if let Command::Adopt { lost } = command {
             if entry.elsewhere && *lost != entry.owner {
                 // Somebody who lives has it.
-                return Ok(Accepted { run, status: entry.state.status, existing: false });
+                let (status, last_seq) = (entry.state.status, entry.state.last_seq);
+                return Ok(Accepted { run, status, existing: false, last_seq });
             }
             (entry.elsewhere, entry.owned) = (false, false);
         }
         let expected_seq = entry.state.last_seq;
+        let due_at = match command {
+            Command::FireTimer { seq } => entry.state.timer_due(*seq),
+            _ => None,
+        };
         let decision = match milepost_core::run::decide(&mut entry.state, command.clone(), &context) {
             Ok(decision) => decision,
-            Err(rejection) => return Err(self.rejected(org, run, rejection)),
+            Err(rejection) => return Err(self.rejected(org, run, command, expected_seq, rejection)),
         };
-        let status = entry.state.status;
+        let (status, last_seq) = (entry.state.status, entry.state.last_seq);
+        // A signal that is new leaves an event, whatever becomes of it.
+        let is_signal = matches!(command, Command::Signal(_) | Command::SignalAt { .. });
+        let existing = is_signal && decision.events.is_empty();
         let refused = decision.events.iter().find_map(|event| match &event.body {
             Body::SignalRejected { reason, .. } => Some(reason.clone()),
             _ => None,
         });
         let take_over = matches!(command, Command::Adopt { .. });
         if take_over || !decision.events.is_empty() || !decision.effects.is_empty() {
+            // A timer that rings again and again, because its run is paused, is late only when it moves something.
+            if let Some(due_at) = due_at {
+                self.parts.telemetry.metrics.timers_late.record(now.ms_since(due_at) as f64 / 1000.0);
+            }
             self.record(run, expected_seq, decision, None, follow_ups);
         } else if !decision.missing.is_empty() {
             follow_ups.push_back(FollowUp::Missing { org, run, seqs: decision.missing });
         }
         match refused {
             Some(message) => Err(Rejection { kind: RejectionKind::Conflict, code: "signal_rejected", message }.into()),
-            None => Ok(Accepted { run, status, existing: false }),
+            None => Ok(Accepted { run, status, existing, last_seq }),
         }
     }
 
-    fn rejected(&mut self, org: OrgId, run: RunId, rejection: Rejection) -> EngineError {
+    fn rejected(
+        &mut self,
+        org: OrgId,
+        run: RunId,
+        command: &Command,
+        last_seq: u64,
+        rejection: Rejection,
+    ) -> EngineError {
+        if let (Rejection::MOVED, Command::SignalAt { expected_seq, .. }) = (rejection.code, command) {
+            return EngineError::Moved { run, expected: *expected_seq, last_seq };
+        }
         if rejection.kind == RejectionKind::Bug {
             tracing::error!(%run, reason = rejection.message, "a rule of the engine was broken; the run is read again");
             // Not at once: if the rule is broken again, this must not keep all other runs from going on.

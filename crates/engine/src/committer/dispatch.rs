@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::time::Instant;
 
 use milepost_core::event::StepRef;
 use milepost_core::id::{OrgId, RunId};
@@ -13,6 +14,7 @@ pub(super) struct ReadyStep {
     pub(super) org: OrgId,
     pub(super) run: RunId,
     pub(super) step: StepRef,
+    pub(super) since: Instant,
 }
 
 impl Ord for ReadyStep {
@@ -34,16 +36,18 @@ pub(super) struct ReadyQueue {
     heap: BinaryHeap<ReadyStep>,
     age: u64,
     room: usize,
+    /// As of the requests that are being decided; asking the clock for each step would cost more than it tells.
+    now: Instant,
 }
 
 impl ReadyQueue {
     pub(super) fn new(room: usize) -> ReadyQueue {
-        ReadyQueue { heap: BinaryHeap::new(), age: 0, room }
+        ReadyQueue { heap: BinaryHeap::new(), age: 0, room, now: Instant::now() }
     }
 
     pub(super) fn push(&mut self, priority: i32, org: OrgId, run: RunId, step: StepRef) {
         self.age += 1;
-        self.heap.push(ReadyStep { priority, age: self.age, org, run, step });
+        self.heap.push(ReadyStep { priority, age: self.age, org, run, step, since: self.now });
     }
 
     /// As many as there is room for.
@@ -58,6 +62,14 @@ impl ReadyQueue {
 
     pub(super) fn free(&mut self, slots: usize) {
         self.room += slots;
+    }
+
+    pub(super) fn set_now(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.heap.len()
     }
 
     pub(super) fn has_work(&self) -> bool {

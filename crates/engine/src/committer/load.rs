@@ -69,7 +69,7 @@ impl Committer {
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "runs cannot be loaded");
+                tracing::error!(node = %self.parts.node, %error, runs = missing.len(), "runs cannot be loaded");
                 let error = Arc::new(EngineError::from(error));
                 failed.extend(missing.into_iter().map(|(_, run)| (run, error.clone())));
             }
@@ -121,10 +121,14 @@ impl Committer {
         flying.runs().filter(|run| asked.contains(run)).collect()
     }
 
+    pub(super) fn is_on_its_way(&self, run: RunId) -> bool {
+        self.in_flight.as_ref().is_some_and(|flying| flying.runs().any(|flying| flying == run))
+    }
+
     /// What nobody waits for must not be lost: an outcome is decided again when its run can be read.
     pub(super) fn not_loaded(&mut self, request: Request, error: &EngineError) {
         let request = Request { frees_slot: false, ..request };
-        if !self.on_its_way(&[(OrgId::DEFAULT, request.kind.run())]).is_empty() {
+        if self.is_on_its_way(request.kind.run()) {
             return self.held.push(request);
         }
         match request.reply {
@@ -181,6 +185,9 @@ pub(super) fn copy_of(error: &EngineError) -> EngineError {
     match error {
         EngineError::Rejected(rejection) => EngineError::Rejected(rejection.clone()),
         EngineError::NoSuchRun(run) => EngineError::NoSuchRun(*run),
+        EngineError::Moved { run, expected, last_seq } => {
+            EngineError::Moved { run: *run, expected: *expected, last_seq: *last_seq }
+        }
         EngineError::Corrupt { run, reason } => EngineError::Corrupt { run: *run, reason: reason.clone() },
         other => EngineError::Store(StoreError::Unavailable(other.to_string())),
     }

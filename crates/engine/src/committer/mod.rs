@@ -37,6 +37,7 @@ use crate::error::EngineError;
 use crate::executor::Executor;
 use crate::plans::Plans;
 use crate::projector::{Committed, ProjectorHandle};
+use crate::telemetry::Telemetry;
 use crate::timers::TimerHandle;
 use crate::watch::Watchers;
 
@@ -103,6 +104,13 @@ impl RequestKind {
     }
 }
 
+impl RequestKind {
+    /// A run of a node that is gone.
+    fn takes_over(&self) -> bool {
+        matches!(self, RequestKind::Command { command: Command::Adopt { lost: Some(_) }, .. })
+    }
+}
+
 pub(crate) type Reply = oneshot::Sender<Result<Accepted, EngineError>>;
 
 /// What was asked for is on disk.
@@ -110,8 +118,10 @@ pub(crate) type Reply = oneshot::Sender<Result<Accepted, EngineError>>;
 pub struct Accepted {
     pub run: RunId,
     pub status: RunStatus,
-    /// A run with the same request id was there already.
+    /// A run with the same request id, or the same signal, was there already; nothing was written.
     pub existing: bool,
+    /// The run's last event when that was written.
+    pub last_seq: u64,
 }
 
 impl Request {
@@ -166,6 +176,11 @@ impl Inbox {
         answer.await.map_err(|_| EngineError::ShuttingDown)?
     }
 
+    /// Requests that wait in line.
+    pub(crate) fn depth(&self) -> usize {
+        self.sender.max_capacity() - self.sender.capacity()
+    }
+
     /// Puts a request in line. After shutdown there is nobody to take it; recovery will see to the run.
     pub(crate) async fn report(&self, request: Request) {
         let _ = self.sender.send(request).await;
@@ -204,6 +219,7 @@ pub(crate) struct Parts {
     pub(crate) projector: ProjectorHandle,
     pub(crate) timers: TimerHandle,
     pub(crate) watchers: Arc<Watchers>,
+    pub(crate) telemetry: Telemetry,
     pub(crate) inbox: Inbox,
     pub(crate) inline_concurrency: usize,
     pub(crate) cached_bytes: usize,

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use milepost_core::codec;
 use milepost_core::event::Event;
@@ -28,6 +29,14 @@ impl Decided {
             // A caller that no longer waits is no loss.
             let _ = reply.send(self.answer);
         }
+    }
+
+    /// All that its batch wrote of the run counts.
+    pub(super) fn written(mut self, last_seq: u64) -> Decided {
+        if let Ok(accepted) = &mut self.answer {
+            accepted.last_seq = last_seq;
+        }
+        self
     }
 
     pub(super) fn fail(self, error: EngineError) {
@@ -59,6 +68,8 @@ pub(super) struct RunPending {
     pub(super) slot: Option<SlotWrite>,
     pub(super) checkpoint: Option<CheckpointRow>,
     pub(super) execute: Vec<Task>,
+    /// Since when those steps were ready, as far as that is known.
+    pub(super) ready_since: Vec<Instant>,
     pub(super) cancel: Vec<TaskRef>,
     /// The concurrency key under which there is room now.
     pub(super) freed_key: Option<String>,
@@ -69,6 +80,13 @@ pub(super) struct RunPending {
 impl RunPending {
     pub(super) fn last_seq(&self) -> u64 {
         self.expected_seq + self.events.len() as u64
+    }
+
+    /// A ready step was offered; if it was taken, it is known since when it waited.
+    pub(super) fn handed_out(&mut self, ready_since: Instant) {
+        if self.ready_since.len() < self.execute.len() {
+            self.ready_since.push(ready_since);
+        }
     }
 
     fn to_write(&self, persisted_at: Timestamp) -> RunWrite {
@@ -202,6 +220,7 @@ impl Pending {
                 slot: None,
                 checkpoint: None,
                 execute: Vec::new(),
+                ready_since: Vec::new(),
                 cancel: Vec::new(),
                 freed_key: None,
                 decided: Vec::new(),

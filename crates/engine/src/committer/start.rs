@@ -52,14 +52,14 @@ impl Committer {
         let context = Context::new(now, entropy, &self.parts.limits);
         match starting.begin(held, &context) {
             Ok((state, decision)) => {
-                let (run, status) = (state.run, state.status);
+                let (run, status, last_seq) = (state.run, state.status, state.last_seq);
                 let head = Box::new(new_head(&state, &kind));
                 self.states.insert_new(state);
                 self.record(run, 0, decision, Some(head), follow_ups);
                 match with {
                     // If this batch is lost, the parent decides again, and then there is another child.
                     Some(with) => self.pending.join(with.run, run),
-                    None => self.note(kind, reply, Ok(Accepted { run, status, existing: false })),
+                    None => self.note(kind, reply, Ok(Accepted { run, status, existing: false, last_seq })),
                 }
             }
             Err(rejection) => self.start_rejected(rejection.into(), kind, reply, with, follow_ups),
@@ -94,6 +94,8 @@ impl Committer {
                     priority: child.priority,
                     start_at: None,
                     parent: Some(child.parent),
+                    trace: Some(child.trace),
+                    base: None,
                 };
                 self.decide_start(start, plan, None, Some(with), follow_ups);
             }
@@ -110,7 +112,7 @@ fn new_head(state: &RunState, kind: &RequestKind) -> NewHead {
         workflow_version: plan.version.clone(),
         plan_hash: plan.hash,
         request_id: start.request_id.clone(),
-        base_run: None,
+        base_run: start.base.as_ref().map(|base| base.run),
         parent_run: start.parent.as_ref().map(|parent| parent.run),
         priority: start.priority,
         created_at: state.created_at,

@@ -14,12 +14,14 @@ use milepost_core::codec;
 use milepost_core::event::Event;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::plan::Plan;
+use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
-use milepost_store::rows::{HeadRow, WriteResult};
+use milepost_store::rows::WriteResult;
 use milepost_store::{Result, Store, StoreError};
 use tokio::sync::{Notify, mpsc};
 
 use crate::clock::Clock;
+use crate::telemetry::metrics::Metrics;
 
 pub(crate) use reduce::Projection;
 
@@ -87,6 +89,11 @@ impl ProjectorHandle {
         let _ = self.sender.send(Message::Committed(committed)).await;
     }
 
+    /// Commits that wait in line.
+    pub(crate) fn depth(&self) -> usize {
+        self.sender.max_capacity() - self.sender.capacity()
+    }
+
     /// Waits until all that was committed before is projected.
     pub(crate) async fn flush(&self) {
         let done = Arc::new(Notify::new());
@@ -111,6 +118,7 @@ pub(crate) struct Projector {
     pub(crate) clock: Arc<dyn Clock>,
     waiting: HashMap<RunId, Waiting>,
     inbox: ProjectorInbox,
+    metrics: Arc<Metrics>,
 }
 
 /// A run that has something to be projected.
@@ -134,8 +142,13 @@ impl Waiting {
 }
 
 impl Projector {
-    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, inbox: ProjectorInbox) -> Projector {
-        Projector { store, clock, waiting: HashMap::new(), inbox }
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        inbox: ProjectorInbox,
+        metrics: Arc<Metrics>,
+    ) -> Projector {
+        Projector { store, clock, waiting: HashMap::new(), inbox, metrics }
     }
 
     pub(crate) async fn run(mut self) {
@@ -218,7 +231,8 @@ impl Projector {
         let lag_ms = oldest.map_or(0, |since| now.ms_since(since));
         self.inbox.lag_ms.store(lag_ms, Ordering::Relaxed);
         if lag_ms > LAG_HIGH_MS {
-            tracing::warn!(lag_ms, "PROJECTOR_LAG_HIGH");
+            tracing::warn!(lag_ms, runs = self.waiting.len(), "PROJECTOR_LAG_HIGH");
+            self.metrics.projector_lag_high.increment(1);
         }
         let mut due: Vec<RunId> =
             self.waiting.iter().filter(|(_, waiting)| waiting.since.is_some()).map(|(run, _)| *run).collect();
@@ -227,7 +241,7 @@ impl Projector {
         let size = if due.len() > CHUNK * CHUNK { LARGE_CHUNK } else { CHUNK };
         for chunk in due.chunks(size) {
             if let Err(error) = self.write(chunk).await {
-                tracing::warn!(%error, "projections could not be written; they are tried again");
+                tracing::warn!(%error, runs = chunk.len(), "projections could not be written; they are tried again");
             }
         }
         if !self.is_behind() {
@@ -247,7 +261,10 @@ impl Projector {
                 match read_up(&*self.store, waiting.org, *run, &waiting.plan).await? {
                     Some(projection) => waiting.projection = Some(projection),
                     // A gap: this run's projection stands still until it closes.
-                    None => continue,
+                    None => {
+                        self.metrics.projector_gap.increment(1);
+                        continue;
+                    }
                 }
             }
             let write = waiting.projection.as_ref();
@@ -285,53 +302,55 @@ async fn read_up(store: &dyn Store, org: OrgId, run: RunId, plan: &Plan) -> Resu
         Some(snapshot) => Projection::partial(snapshot),
         None => Projection::default(),
     };
-    catch_up(store, org, run, plan, projection).await
+    catch_up(store, org, run, plan, projection, u64::MAX, |_| {}).await
 }
 
-async fn catch_up(
+/// Applies the log up to `until`, and shows each row on the way. `None` if the log has a gap.
+pub(crate) async fn catch_up(
     store: &dyn Store,
     org: OrgId,
     run: RunId,
     plan: &Plan,
     mut projection: Projection,
+    until: u64,
+    mut see: impl FnMut(&EventRow),
 ) -> Result<Option<Projection>> {
-    loop {
-        let rows = store.events(org, run, projection.last_seq(), PAGE).await?;
-        let last_page = rows.len() < PAGE as usize;
-        let mut events = Vec::with_capacity(rows.len());
-        for (row, expected) in rows.iter().zip(projection.last_seq() + 1..) {
-            if row.seq != expected {
-                tracing::error!(%run, expected, found = row.seq, "PROJECTOR_GAP_DETECTED");
-                return Ok(None);
-            }
-            match codec::decode(row, plan) {
-                Ok(event) => events.push(event),
-                Err(error) => {
-                    tracing::error!(%run, %error, "an event cannot be projected");
-                    return Ok(None);
-                }
-            }
-        }
+    while projection.last_seq() < until {
+        let wanted = u64::from(PAGE).min(until - projection.last_seq());
+        let rows = store.events(org, run, projection.last_seq(), wanted as u32).await?;
+        let last_page = (rows.len() as u64) < wanted;
+        let Some(events) = decode(run, plan, projection.last_seq(), &rows) else { return Ok(None) };
         let missing = projection.missing(plan, events.iter());
         if !missing.is_empty() {
             projection.add(store.steps_by_id(org, run, &missing).await?);
         }
-        for event in &events {
+        for (event, row) in events.iter().zip(&rows) {
             projection.apply(org, run, plan, event);
+            see(row);
         }
         if last_page {
-            return Ok(Some(projection));
+            break;
         }
     }
+    Ok(Some(projection))
 }
 
-/// What the log of a run adds up to right now, whatever is projected: a caller sees its own write.
-pub(crate) async fn current(store: &dyn Store, plan: &Plan, head: &HeadRow) -> Result<Option<Projection>> {
-    let projection = match store.projection(head.org, head.run).await? {
-        Some((snapshot, steps)) => Projection::whole(snapshot, steps),
-        None => Projection::default(),
-    };
-    catch_up(store, head.org, head.run, plan, projection).await
+fn decode(run: RunId, plan: &Plan, after_seq: u64, rows: &[EventRow]) -> Option<Vec<Event>> {
+    let mut events = Vec::with_capacity(rows.len());
+    for (row, expected) in rows.iter().zip(after_seq + 1..) {
+        if row.seq != expected {
+            tracing::error!(%run, expected, found = row.seq, "PROJECTOR_GAP_DETECTED");
+            return None;
+        }
+        match codec::decode(row, plan) {
+            Ok(event) => events.push(event),
+            Err(error) => {
+                tracing::error!(%run, %error, "an event cannot be projected");
+                return None;
+            }
+        }
+    }
+    Some(events)
 }
 
 /// Drops a run's projection and makes it anew from its log.

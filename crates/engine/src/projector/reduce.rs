@@ -93,7 +93,7 @@ impl Projection {
                 status: queued.status,
                 last_event_seq: 0,
                 request_id: queued.request_id.clone(),
-                base_run: None,
+                base_run: queued.base.as_ref().map(|base| base.run),
                 parent_run: queued.parent.as_ref().map(|parent| parent.run),
                 priority: queued.priority,
                 steps_total: u32::try_from(plan.steps.len()).unwrap_or(u32::MAX),

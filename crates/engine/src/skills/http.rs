@@ -12,6 +12,7 @@ use super::{SkillError, Skills};
 
 /// More than this of an answer is not read.
 const BODY_BYTES: usize = 1024 * 1024;
+const TRACEPARENT: &str = "traceparent";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,6 +25,15 @@ struct Input {
     body: Option<Value>,
 }
 
+impl Input {
+    /// The step's own header goes first, however it is spelled.
+    fn pass_on(&mut self, traceparent: String) {
+        if !self.headers.keys().any(|name| name.eq_ignore_ascii_case(TRACEPARENT)) {
+            self.headers.insert(TRACEPARENT.to_owned(), traceparent);
+        }
+    }
+}
+
 fn get() -> String {
     "GET".to_owned()
 }
@@ -31,9 +41,10 @@ fn get() -> String {
 pub(super) fn register(skills: &mut Skills, private_addresses: bool) {
     // Built once, at the first call: most programs never make one.
     let client = Arc::new(std::sync::OnceLock::new());
-    skills.add("http", move |_, input: Input| {
+    skills.add("http", move |context, mut input: Input| {
         let client = client.clone();
         async move {
+            input.pass_on(context.traceparent());
             let client = client.get_or_init(|| build_client(private_addresses)).as_ref().map_err(Clone::clone)?;
             call(client, input, private_addresses).await
         }

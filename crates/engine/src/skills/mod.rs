@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use milepost_core::event::ErrorInfo;
 use milepost_core::id::RunId;
 use milepost_core::json::Json;
+use milepost_core::trace::{SpanId, TraceContext};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -73,10 +74,20 @@ pub struct SkillContext {
     pub engine_attempt: u32,
     /// Environment variables that the step declares, those that are set.
     pub env: Vec<(String, String)>,
+    /// The trace of whoever started the run.
+    pub(crate) trace: Option<TraceContext>,
     pub(crate) log: Option<LogSink>,
 }
 
 impl SkillContext {
+    /// What to pass on to whomever the skill calls, so that their traces are parts of this run's: the value of the W3C header
+    /// `traceparent`, with this attempt as the parent. The same on every node.
+    #[must_use]
+    pub fn traceparent(&self) -> String {
+        let span = SpanId::of_attempt(self.run, &self.step_id, self.logical_attempt, self.engine_attempt);
+        TraceContext::of_span(self.run, self.trace, span).to_string()
+    }
+
     /// Adds a line to the step's log.
     pub fn log(&self, stream: LogStream, text: impl Into<String>) {
         if let Some(sink) = &self.log {

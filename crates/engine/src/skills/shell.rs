@@ -72,6 +72,7 @@ fn command(context: &SkillContext, input: &Input) -> Result<Command, SkillError>
     };
     command.env_clear();
     command.envs(PASSED_ON.iter().filter_map(|name| Some((*name, std::env::var(name).ok()?))));
+    command.env("TRACEPARENT", context.traceparent());
     command.envs(context.env.iter().map(|(name, value)| (name, value)));
     command.envs(&input.env);
     command.env("MILEPOST_RUN_ID", context.run.to_string()).env("MILEPOST_STEP_ID", &*context.step_id);

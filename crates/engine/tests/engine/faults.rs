@@ -13,11 +13,12 @@ use milepost_core::time::Timestamp;
 use milepost_engine::{Config, Engine, NewRun};
 use milepost_store::memory::MemoryStore;
 use milepost_store::rows::{
-    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, SlotRow, SnapshotRow,
-    StepRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
+    RunFilter, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use milepost_store::{Result, Store, StoreError, Transaction};
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::support::*;
 
@@ -52,6 +53,8 @@ pub(crate) struct Faulty {
     slow: Duration,
     /// Runs in the largest batch.
     largest: AtomicUsize,
+    /// Commits that have begun.
+    begun: AtomicUsize,
 }
 
 impl Faulty {
@@ -76,6 +79,7 @@ impl Faulty {
             refuses,
             slow,
             largest: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
         })
     }
 
@@ -169,6 +173,7 @@ impl Store for Faulty {
     async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
         self.check(&batch)?;
         self.largest.fetch_max(batch.writes.len(), Ordering::SeqCst);
+        self.begun.fetch_add(1, Ordering::SeqCst);
         tokio::time::sleep(self.slow).await;
         self.write(self.inner.commit(batch)).await
     }
@@ -233,12 +238,35 @@ impl Store for Faulty {
     async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>> {
         self.inner.blob(org, hash).await
     }
-    async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()> {
-        self.inner.set_tag(org, tag, target, now).await
+    async fn deploy(
+        &self,
+        org: OrgId,
+        tag: &str,
+        target: Digest,
+        revision_id: Uuid,
+        now: Timestamp,
+    ) -> Result<Deployed> {
+        self.inner.deploy(org, tag, target, revision_id, now).await
     }
-    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<Digest>> {
+    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>> {
         self.read()?;
         self.inner.tag(org, tag).await
+    }
+    async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
+        self.inner.tags(org, after, limit).await
+    }
+    async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {
+        self.write(self.inner.append_logs(chunks)).await
+    }
+    async fn logs(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step: Option<&str>,
+        after: Option<&LogPosition>,
+        limit: u32,
+    ) -> Result<Vec<LogChunkRow>> {
+        self.inner.logs(org, run, step, after, limit).await
     }
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {
         self.write(self.inner.project(writes)).await
@@ -367,6 +395,31 @@ async fn a_full_disk_that_gets_room_again_loses_nothing() {
 async fn a_lost_answer_doubles_nothing() {
     every_call(Fault::AnswerLost, 1, 1 << 20).await;
     every_call(Fault::AnswerLost, 2, 0).await;
+}
+
+/// What is on its way to the disk may not arrive; whether the run went on is said when that is known.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_has_not_moved_by_what_was_never_written() {
+    let plan = Plan { fault: Fault::Unavailable, first: 0, count: 1 };
+    let faulty = Faulty::with(plan, None, Duration::from_millis(100));
+    let store: Arc<dyn Store> = faulty.clone();
+    let engine = Arc::new(Engine::open_with(store.clone(), config()).await.unwrap());
+    let id = start(&engine, "{name: m, steps: {w: {skill: wait, input: {signal: go}}}}", NewRun::default()).await;
+    engine.flush_projections().await;
+    let seen = engine.summary(id).await.unwrap().last_event_seq;
+    faulty.arm();
+    let begun = faulty.begun.load(Ordering::SeqCst);
+    let sender = engine.clone();
+    let lost = tokio::spawn(async move { sender.signal(id, Engine::new_signal("lost")).await });
+    within(async {
+        while faulty.begun.load(Ordering::SeqCst) == begun {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let heard = within(engine.signal_if(id, Engine::new_signal("heard"), Some(seen))).await;
+    assert_eq!(lost.await.unwrap().unwrap_err().code(), "store_unavailable");
+    assert_eq!(heard.unwrap().last_seq, seen + 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -25,6 +25,7 @@ on! {
         steps_can_be_skipped,
         the_same_signal_twice_is_one,
         a_signal_that_does_not_fit_is_refused_and_on_record,
+        a_signal_is_refused_when_the_run_went_on_since_it_was_seen,
     ],
     postgres: [a_wait_ends_with_its_signal, a_failed_step_can_be_tried_again]
 }
@@ -205,6 +206,32 @@ steps:
     assert!(steps(&view).contains("stuck skipped (operator)"), "{}", steps(&view));
     assert!(steps(&view).contains("later skipped (operator)"), "{}", steps(&view));
     gate.emptied().await;
+    sound(&engine, id).await;
+}
+
+async fn a_signal_is_refused_when_the_run_went_on_since_it_was_seen(home: Home) {
+    let engine = home.open(config()).await;
+    let id = start(&engine, WAITS, NewRun::default()).await;
+    waiting(&engine, id).await;
+    let seen = engine.run(id).await.unwrap().summary.last_event_seq;
+    let pause = Engine::new_signal("PAUSE");
+    let paused = within(engine.signal_if(id, pause.clone(), Some(seen))).await.unwrap();
+    assert_eq!((paused.status, paused.last_seq, paused.existing), (RunStatus::Paused, seen + 2, false));
+    let late = within(engine.signal_if(id, go("Bob"), Some(seen))).await.unwrap_err();
+    assert_eq!(late.code(), "precondition_failed");
+    assert!(
+        matches!(late, EngineError::Moved { run, expected, last_seq } if (run, expected, last_seq) == (id, seen, seen + 2))
+    );
+    let early = within(engine.signal_if(id, go("Bob"), Some(seen + 3))).await.unwrap_err();
+    assert_eq!(early.code(), "precondition_failed");
+    // Sent again by somebody who did not hear the answer.
+    let again = within(engine.signal_if(id, pause, Some(seen))).await.unwrap();
+    assert_eq!((again.last_seq, again.existing), (seen + 2, true));
+    let resumed = within(engine.signal_if(id, Engine::new_signal("RESUME"), Some(paused.last_seq))).await.unwrap();
+    within(engine.signal_if(id, go("Ada"), Some(resumed.last_seq))).await.unwrap();
+    assert_eq!(ended(&engine, id).await, RunStatus::Completed);
+    assert_eq!(output(&engine.run(id).await.unwrap(), "after"), json!({"by": "Ada"}));
+    assert_eq!(types(engine.store(), id).await.iter().filter(|name| *name == "SignalAccepted").count(), 3);
     sound(&engine, id).await;
 }
 

@@ -20,8 +20,9 @@ on! {
         what_a_node_does_not_know_is_read_before_it_is_refused,
         what_a_node_ended_before_it_died_is_projected_by_the_owner,
         a_signal_through_a_node_without_the_skill_leaves_the_step_to_one_that_has_it,
+        of_two_who_saw_the_same_run_one_is_heard,
     ],
-    postgres: [signals_from_both_nodes_are_all_heard, a_wait_is_answered_through_another_node, a_step_is_cancelled_through_another_node, the_same_request_to_two_nodes_is_one_run]
+    postgres: [of_two_who_saw_the_same_run_one_is_heard, signals_from_both_nodes_are_all_heard, a_wait_is_answered_through_another_node, a_step_is_cancelled_through_another_node, the_same_request_to_two_nodes_is_one_run]
 }
 
 async fn two(home: &Home, gate: &Gate) -> (Engine, Engine) {
@@ -226,10 +227,32 @@ async fn what_a_node_does_not_know_is_read_before_it_is_refused(home: Home) {
     let id = start(&a, "{name: s, steps: {w: {skill: wait, input: {signal: go}}}}", NewRun::default()).await;
     send(&a, id, "unheard of").await;
     send(&b, id, "PAUSE").await;
-    send(&a, id, "RESUME").await;
+    // The other way round: the sender has seen more than this node.
+    let seen = b.summary(id).await.unwrap().last_event_seq;
+    within(a.signal_if(id, Engine::new_signal("RESUME"), Some(seen))).await.unwrap();
     send(&b, id, "TERMINATE").await;
     let late = a.signal(id, Engine::new_signal("go")).await;
     assert!(matches!(&late, Err(EngineError::Rejected(why)) if why.code == "run_ended"), "{late:?}");
+}
+
+/// Whatever each node has at hand: what counts is the log.
+async fn of_two_who_saw_the_same_run_one_is_heard(home: Home) {
+    let gate = Gate::new();
+    let (a, b) = two(&home, &gate).await;
+    let id = start(&a, "{name: s, steps: {w: {skill: wait, input: {signal: go}}}}", NewRun::default()).await;
+    for round in 0..20 {
+        let seen = a.store().head(ORG, id).await.unwrap().unwrap().last_seq;
+        let send = |engine| Engine::signal_if(engine, id, Engine::new_signal("seen"), Some(seen));
+        let answers = within(futures::future::join_all([&a, &b, &a, &b].map(send))).await;
+        let heard: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
+        assert!(matches!(heard[..], [one] if one.last_seq == seen + 1), "round {round}: {answers:?}");
+        let refused = answers.iter().filter_map(|answer| answer.as_ref().err());
+        assert!(
+            refused.clone().all(|why| matches!(why, EngineError::Moved { last_seq, .. } if *last_seq == seen + 1)),
+            "round {round}: {answers:?}"
+        );
+    }
+    assert_eq!(types(a.store(), id).await.iter().filter(|name| *name == "SignalAccepted").count(), 20);
 }
 
 /// The owner never hears of the end that another node wrote, and that one dies before it can project it.

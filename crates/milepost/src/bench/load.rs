@@ -82,6 +82,15 @@ pub(super) struct Driven {
 }
 
 impl Driven {
+    pub(super) fn of(wall_s: f64, mut latencies_us: Vec<u64>) -> Driven {
+        latencies_us.sort_unstable();
+        Driven { wall_s, latencies_us }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.latencies_us.len()
+    }
+
     pub(super) fn percentile_ms(&self, percent: usize) -> f64 {
         let at = (self.latencies_us.len() * percent / 100).min(self.latencies_us.len().saturating_sub(1));
         self.latencies_us.get(at).map_or(0.0, |us| *us as f64 / 1000.0)
@@ -103,9 +112,7 @@ pub(super) async fn drive(
     for caller in futures::future::join_all(callers).await {
         latencies_us.extend(caller?);
     }
-    let wall_s = began.elapsed().as_secs_f64();
-    latencies_us.sort_unstable();
-    Ok(Driven { wall_s, latencies_us })
+    Ok(Driven::of(began.elapsed().as_secs_f64(), latencies_us))
 }
 
 async fn caller(
@@ -179,8 +186,7 @@ pub(super) async fn load_again(engine: &Engine, plan: &Arc<Plan>, run: RunId, ti
         std::hint::black_box(milepost_engine::load_state(engine.store(), plan, OrgId::DEFAULT, run).await?);
         latencies_us.push(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
     }
-    latencies_us.sort_unstable();
-    Ok(Driven { wall_s: began.elapsed().as_secs_f64(), latencies_us })
+    Ok(Driven::of(began.elapsed().as_secs_f64(), latencies_us))
 }
 
 /// Fills the database with finished one-step runs.

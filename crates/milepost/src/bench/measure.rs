@@ -26,7 +26,7 @@ pub(super) fn cpu_s() -> f64 {
     process_cpu_s("self")
 }
 
-fn process_cpu_s(process: &str) -> f64 {
+pub(super) fn process_cpu_s(process: &str) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The name may hold spaces; the fields after it are counted from its closing bracket.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
@@ -48,15 +48,19 @@ fn postgres_cpu_s() -> f64 {
 }
 
 pub(super) fn rss_mib() -> f64 {
-    status_mib("VmRSS:")
+    status_mib("self", "VmRSS:")
 }
 
 pub(super) fn peak_rss_mib() -> f64 {
-    status_mib("VmHWM:")
+    status_mib("self", "VmHWM:")
 }
 
-fn status_mib(field: &str) -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+pub(super) fn process_rss_mib(pid: u32) -> f64 {
+    status_mib(&pid.to_string(), "VmRSS:")
+}
+
+fn status_mib(process: &str, field: &str) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with(field)).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }

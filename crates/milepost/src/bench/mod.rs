@@ -1,8 +1,11 @@
 //! `milepost bench`: how fast the engine is, against the same rows through the driver alone, in the same run.
 
+mod child;
+mod http;
 mod load;
 mod measure;
 mod record;
+mod server;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,7 +19,7 @@ use crate::database::Database;
 use measure::{Usage, round};
 use record::Recorder;
 
-/// Measure the engine: a chain of steps, a fan of parallel steps, or one-step runs.
+/// Measure the engine, or a server under load from this process.
 ///
 /// Prints one JSON line. `limit_steps_per_s` is what the same rows in the same batch sizes reach through the driver
 /// alone, right after, in the same process; `limit_ratio` is engine ÷ limit.
@@ -26,6 +29,8 @@ use record::Recorder;
   milepost bench fan --runs 200 --steps 100 --concurrency 16
   milepost bench start --runs 20000 --concurrency 64 --store postgres://localhost/bench
   milepost bench load --runs 100 --steps 50000
+  milepost bench server --runs 20000 --concurrency 64
+  milepost bench streams --runs 10000 --subscribers 1000
   milepost bench limit --runs 2000 --steps 10 --concurrency 64")]
 pub(crate) struct Bench {
     #[arg(value_enum)]
@@ -45,6 +50,9 @@ pub(crate) struct Bench {
     /// Who carries the steps out
     #[arg(long, value_enum, default_value_t = Worker::Inline)]
     worker: Worker,
+    /// WebSocket subscribers of one run (`streams`)
+    #[arg(long, default_value_t = 1000)]
+    subscribers: usize,
     /// Store this many finished runs first
     #[arg(long, default_value_t = 0)]
     prefill: usize,
@@ -81,6 +89,10 @@ enum Scenario {
     Sleep,
     /// One run with a long history that waits: how long a node that takes it over needs to load it, `--runs` times
     Load,
+    /// A server in a process of its own: runs are started over HTTP while others read them and follow one
+    Server,
+    /// The same with many subscribers of one run; each must see every event once
+    Streams,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -119,6 +131,9 @@ impl Bench {
             "sqlite" => Database::Sqlite(folder.path().join("bench.db")),
             other => Database::parse(other),
         };
+        if matches!(self.scenario, Scenario::Server | Scenario::Streams) {
+            return self.server(folder.path(), &database).await;
+        }
         let recorder = Arc::new(Recorder::new(database.open().await?));
         let inline_concurrency = 1024.max(self.concurrency * 2);
         let config = Config { inline_concurrency, node_lease_ms: self.node_lease_ms, ..Config::default() };
@@ -178,6 +193,31 @@ impl Bench {
             limit_ratio: limit.map(|limit| round(total_steps / driven.wall_s / limit)),
         };
         crate::print_line(&serde_json::to_string(&report)?);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Loads a server that runs in a process of its own, on the same database that was filled here before.
+    async fn server(&self, folder: &std::path::Path, database: &Database) -> anyhow::Result<ExitCode> {
+        if self.prefill > 0 {
+            let engine = Engine::open_with(database.open().await?, load::skills(Config::default())).await?;
+            load::prefill(&engine, self.prefill).await?;
+            engine.shutdown().await;
+        }
+        let db = match database {
+            Database::Sqlite(path) => path.display().to_string(),
+            Database::Postgres(url) => url.clone(),
+        };
+        let server = child::Server::start(folder, Some(&db))?;
+        let load =
+            server::Load { runs: self.runs, concurrency: self.concurrency.max(1), subscribers: self.subscribers };
+        let mut report = match self.scenario {
+            Scenario::Streams => server::streams(&server, &load).await?,
+            _ => server::server(&server, &load).await?,
+        };
+        report["peer"] = "milepost".into();
+        report["store"] = if matches!(database, Database::Postgres(_)) { "postgres" } else { "sqlite" }.into();
+        report["prefill"] = self.prefill.into();
+        crate::print_line(&report.to_string());
         Ok(ExitCode::SUCCESS)
     }
 

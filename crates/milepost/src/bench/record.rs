@@ -12,10 +12,12 @@ use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, Recorded, RunFilter, SlotRow,
-    SnapshotRow, StepRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
+    Recorded, RunFilter, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use milepost_store::{Result, Store, Transaction, postgres, sqlite};
+
+use uuid::Uuid;
 
 use crate::database::Database;
 
@@ -116,8 +118,13 @@ pass_on! {
     async fn maintain(&self, now: Timestamp) -> Result<()>;
     async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()>;
     async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>>;
-    async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()>;
-    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<Digest>>;
+    async fn deploy(&self, org: OrgId, tag: &str, target: Digest, revision_id: Uuid, now: Timestamp) -> Result<Deployed>;
+    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>>;
+    async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>>;
+    async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()>;
+    async fn logs(
+        &self, org: OrgId, run: RunId, step: Option<&str>, after: Option<&LogPosition>, limit: u32
+    ) -> Result<Vec<LogChunkRow>>;
     async fn drop_projection(&self, org: OrgId, run: RunId) -> Result<()>;
     async fn transitions(&self, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>>;
     async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>>;

@@ -21,6 +21,7 @@ pub(crate) struct Doctor {}
 
 impl Doctor {
     pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
+        context.refuse_server("doctor")?;
         let store = context.database.open_to_read().await?;
         let diagnosis = diagnose(&store, time::now()).await?;
         let healthy = diagnosis.findings.is_empty();

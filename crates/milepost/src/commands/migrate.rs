@@ -20,6 +20,7 @@ pub(crate) struct Migrate {}
 
 impl Migrate {
     pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
+        context.refuse_server("migrate")?;
         let version = context.database.migrate().await?;
         match context.is_json() {
             true => print_json(&json!({ "schema_version": version }))?,

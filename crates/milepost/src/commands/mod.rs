@@ -1,13 +1,21 @@
 //! One file per verb.
 
+pub(crate) mod completion;
+pub(crate) mod deploy;
+pub(crate) mod dev;
 pub(crate) mod doctor;
+mod follow;
 pub(crate) mod limits;
 pub(crate) mod migrate;
 pub(crate) mod recover;
 pub(crate) mod run;
 pub(crate) mod runs;
-mod signal;
+pub(crate) mod serve;
+mod source;
+mod start;
+pub(crate) mod token;
 pub(crate) mod validate;
+pub(crate) mod workflows;
 
 use std::io::Read as _;
 

@@ -13,7 +13,7 @@ use milepost_store::Store;
 use serde::Serialize;
 use serde_json::json;
 
-use super::run::config;
+use crate::backend::{config, traces};
 use crate::context::{Context, LimitFlags};
 use crate::database::Database;
 use crate::output::{print_json, table, time};
@@ -53,12 +53,14 @@ struct Row {
 
 impl Recover {
     pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
+        context.refuse_server("recover")?;
         let limits = context.limits(&self.limits)?;
         let store = context.database.open().await?;
         let mut seen = BTreeMap::new();
         note_all(&mut seen, &open_runs(&store, time::now()).await?);
         let config = Config {
             inline_concurrency: self.concurrency,
+            traces: traces()?,
             ..config(&context.database, limits, self.allow_private_http, None)
         };
         let engine = Engine::open_with(store.clone(), config).await?;

@@ -1,5 +1,6 @@
 //! What went wrong and what to do about it, on standard error.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use milepost_engine::EngineError;
@@ -9,44 +10,85 @@ use serde_json::{Value, json};
 use super::problems::BadDocument;
 use crate::context::Format;
 
-/// The exit status of everything that is reported here.
+/// The exit status of what was refused, or could not be done.
 pub(crate) const WRONG_USE: u8 = 2;
+/// The exit status where a server was to be asked and none answered.
+pub(crate) const NO_SERVER: u8 = 3;
 
-/// Something the command itself will not do. Its message says what is wrong, then, after a semicolon, what to do.
+/// Something that will not be done, by the command itself or by a server. Its message says what is wrong, then, after a
+/// semicolon, what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Refusal {
-    code: &'static str,
+    code: Cow<'static, str>,
     message: String,
+    /// What a server found wrong with a document or a payload, one by one.
+    problems: Vec<Value>,
+    exit_status: u8,
 }
 
 impl Refusal {
-    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Refusal {
-        Refusal { code, message: message.into() }
+    pub(crate) fn new(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Refusal {
+        Refusal { code: code.into(), message: message.into(), problems: Vec::new(), exit_status: WRONG_USE }
     }
+
+    /// Nobody is there to do it.
+    pub(crate) fn no_server(message: impl Into<String>) -> Refusal {
+        Refusal { exit_status: NO_SERVER, ..Refusal::new("no_server", message) }
+    }
+
+    pub(crate) fn with_problems(self, problems: Vec<Value>) -> Refusal {
+        Refusal { problems, ..self }
+    }
+
+    pub(crate) fn code(&self) -> &str {
+        &self.code
+    }
+}
+
+/// The exit status of a command that ended with this error.
+pub(crate) fn exit_status(error: &anyhow::Error) -> u8 {
+    error.downcast_ref::<Refusal>().map_or(WRONG_USE, |refusal| refusal.exit_status)
 }
 
 pub(crate) fn report(error: &anyhow::Error, format: Format) {
     match (format, error.downcast_ref::<BadDocument>()) {
         (Format::Text, Some(bad)) => crate::say(bad.shown_on_stderr().trim_end()),
-        (Format::Text, None) => crate::say(in_words(&format!("{error:#}")).trim_end()),
+        (Format::Text, None) => {
+            problems(error).iter().for_each(|problem| crate::say(&one_line(problem)));
+            crate::say(in_words(&format!("{error:#}")).trim_end());
+        }
         (Format::Json, bad) => {
             let mut value = json!({ "code": code(error), "message": format!("{error:#}") });
-            if let Some(bad) = bad {
-                value["problems"] = serde_json::to_value(bad.problems()).unwrap_or(Value::Null);
+            match bad {
+                Some(bad) => value["problems"] = serde_json::to_value(bad.problems()).unwrap_or(Value::Null),
+                None if !problems(error).is_empty() => value["problems"] = problems(error).into(),
+                None => {}
             }
             crate::say(&format!("{value}"));
         }
     }
 }
 
+fn problems(error: &anyhow::Error) -> &[Value] {
+    error.downcast_ref::<Refusal>().map_or(&[], |refusal| &refusal.problems)
+}
+
+/// A problem that a server told, as `validate` prints one.
+fn one_line(problem: &Value) -> String {
+    let text = |key: &str| problem[key].as_str().unwrap_or_default();
+    let path = Some(text("path")).filter(|path| !path.is_empty()).map(|path| format!(" [{path}]")).unwrap_or_default();
+    let suggestion = problem["suggestion"].as_str().map(|suggestion| format!(" ({suggestion})")).unwrap_or_default();
+    format!("{}: {}{path}{suggestion}", text("code"), text("message"))
+}
+
 /// A stable word for programs.
-fn code(error: &anyhow::Error) -> &'static str {
+pub(crate) fn code(error: &anyhow::Error) -> &str {
     if error.downcast_ref::<BadDocument>().is_some() {
         return "invalid_document";
     }
     if let Some(refusal) = error.downcast_ref::<Refusal>() {
-        return refusal.code;
+        return refusal.code();
     }
     match error.downcast_ref::<EngineError>() {
         Some(engine) => engine.code(),

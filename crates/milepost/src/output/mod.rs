@@ -3,6 +3,7 @@
 pub(crate) mod error;
 pub(crate) mod problems;
 pub(crate) mod run;
+pub(crate) mod step;
 pub(crate) mod table;
 pub(crate) mod time;
 
@@ -10,20 +11,20 @@ use std::io::IsTerminal as _;
 
 use serde::Serialize;
 
-/// One page of a list.
-#[derive(Debug, Serialize)]
-pub(crate) struct Page<T> {
-    pub(crate) items: Vec<T>,
-    pub(crate) next_cursor: Option<String>,
-}
-
 /// Prints a value as JSON: on one line for programs, spread out for a person who looks.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     let text = match std::io::stdout().is_terminal() {
         // Through a value, because raw JSON inside is not spread out.
         true => serde_json::to_string_pretty(&serde_json::to_value(value)?)?,
-        false => serde_json::to_string(value)?,
+        false => one_line(value)?,
     };
     crate::print_line(&text);
     Ok(())
+}
+
+/// JSON on one line. What callers sent is kept as they wrote it, line breaks and all; inside texts those are escaped, so
+/// these are only white space.
+pub(crate) fn one_line(value: &impl Serialize) -> anyhow::Result<String> {
+    let text = serde_json::to_string(value)?;
+    Ok(if text.contains(['\n', '\r']) { text.replace(['\n', '\r'], " ") } else { text })
 }

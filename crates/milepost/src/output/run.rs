@@ -4,10 +4,9 @@ use comfy_table::Cell;
 use console::style;
 use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, StepStatus};
-use milepost_engine::view::{RunSummary, RunView, StepView};
-use milepost_store::rows::TransitionRow;
 
 use super::{table, time};
+use crate::wire::{Run, Step, Summary, Transition};
 
 /// So many lines of an output are shown; a program asks for JSON anyway.
 const OUTPUT_LINES: usize = 40;
@@ -15,7 +14,7 @@ const OUTPUT_LINES: usize = 40;
 const LISTED_ITEMS: usize = 20;
 
 /// How a run ended, and what it gave.
-pub(crate) fn print_outcome(view: &RunView) {
+pub(crate) fn print_outcome(view: &Run) {
     let run = &view.summary;
     let took = run.started_at.zip(run.completed_at).map(|(from, to)| time::span(to.ms_since(from)));
     let took = took.map(|took| format!(" in {took}")).unwrap_or_default();
@@ -23,7 +22,7 @@ pub(crate) fn print_outcome(view: &RunView) {
     if let Some(error) = &run.error {
         crate::print_line(&format!("{} {}: {}", style("error:").red().bold(), error.code, error.message));
     }
-    let failed: Vec<&StepView> = view.steps.iter().filter(|step| step.status == StepStatus::Failed).collect();
+    let failed: Vec<&Step> = view.steps.iter().filter(|step| step.status == StepStatus::Failed).collect();
     // The run's own error has told of the first one already.
     if failed.len() > 1 || failed.iter().any(|step| step.logical_attempt > 1) {
         failed.iter().take(LISTED_ITEMS).for_each(|step| crate::print_line(&failure(step)));
@@ -33,19 +32,19 @@ pub(crate) fn print_outcome(view: &RunView) {
     }
 }
 
-fn counts(run: &RunSummary) -> String {
+fn counts(run: &Summary) -> String {
     let failed = if run.steps_failed > 0 { format!(", {} failed", run.steps_failed) } else { String::new() };
     format!("{} of {} steps done{failed}", run.steps_done, run.steps_total)
 }
 
-fn failure(step: &StepView) -> String {
+fn failure(step: &Step) -> String {
     let error = step.error.as_ref().map(|error| format!("{}: {}", error.code, error.message)).unwrap_or_default();
     let attempts =
         if step.logical_attempt > 1 { format!(" after {} attempts", step.logical_attempt) } else { String::new() };
     format!("  step {} failed{attempts}: {error}", step.step_id)
 }
 
-fn print_value(name: &str, value: &Json, run: &str) {
+pub(super) fn print_value(name: &str, value: &Json, run: &str) {
     let text = serde_json::to_string_pretty(&value.to_value()).unwrap_or_else(|_| value.as_str().to_owned());
     let lines: Vec<&str> = text.lines().collect();
     table::heading(&format!("{name}:"));
@@ -59,7 +58,7 @@ fn print_value(name: &str, value: &Json, run: &str) {
 }
 
 /// Everything: the run, its steps, its changes of status.
-pub(crate) fn print_all(view: &RunView, transitions: &[TransitionRow]) {
+pub(crate) fn print_all(view: &Run, transitions: &[Transition]) {
     let run = &view.summary;
     print_head(run);
     print_value("payload", &view.payload, &run.run_id.to_string());
@@ -67,16 +66,16 @@ pub(crate) fn print_all(view: &RunView, transitions: &[TransitionRow]) {
     table::heading("transitions:");
     for change in transitions {
         let from = change.from.map_or("", RunStatus::as_str);
-        let by = change.signal.map(|signal| format!("  by signal {signal}")).unwrap_or_default();
+        let by = change.signal_id.map(|signal| format!("  by signal {signal}")).unwrap_or_default();
         let arrow = if from.is_empty() { String::new() } else { format!("{from} → ") };
-        crate::print_line(&format!("  {} #{} {arrow}{}{by}", change.at, change.seq, table::run_status(change.to)));
+        crate::print_line(&format!("  {} #{} {arrow}{}{by}", change.at, change.run_seq, table::run_status(change.to)));
     }
     if let Some(output) = &view.output {
         print_value("output", output, &run.run_id.to_string());
     }
 }
 
-fn print_head(run: &RunSummary) {
+fn print_head(run: &Summary) {
     let line = |name: &str, value: &str| crate::print_line(&format!("{:<12}{value}", format!("{name}:")));
     line("run", &run.run_id.to_string());
     line("workflow", &format!("{} {}", run.workflow, run.workflow_version));
@@ -93,6 +92,9 @@ fn print_head(run: &RunSummary) {
     if let Some(parent) = run.parent_run_id {
         line("parent", &parent.to_string());
     }
+    if let Some(base) = run.base_run_id {
+        line("base run", &base.to_string());
+    }
     if let Some(request) = &run.request_id {
         line("request id", request);
     }
@@ -104,7 +106,7 @@ fn print_head(run: &RunSummary) {
     }
 }
 
-fn print_steps(view: &RunView) {
+fn print_steps(view: &Run) {
     table::heading("steps:");
     let mut rows = table::new(&["STEP", "SKILL", "STATUS", "ATTEMPT", "TOOK", ""]);
     let items = view.steps.iter().filter(|step| step.step_id.ends_with(']')).count();
@@ -120,7 +122,7 @@ fn print_steps(view: &RunView) {
             Cell::new(&step.step_id),
             Cell::new(&step.skill),
             table::step_cell(step.status),
-            Cell::new(attempt(step)),
+            Cell::new(attempt(step.logical_attempt, step.engine_attempt)),
             Cell::new(took),
             Cell::new(remark(step)),
         ]);
@@ -132,18 +134,18 @@ fn print_steps(view: &RunView) {
 }
 
 /// `2`, or `2.3` when a worker was lost on the way.
-fn attempt(step: &StepView) -> String {
-    match (step.logical_attempt, step.engine_attempt) {
+pub(super) fn attempt(logical: u32, engine: u32) -> String {
+    match (logical, engine) {
         (0, _) => String::new(),
         (logical, 0 | 1) => logical.to_string(),
         (logical, engine) => format!("{logical}.{engine}"),
     }
 }
 
-fn remark(step: &StepView) -> String {
-    match (&step.error, step.skip_reason) {
+fn remark(step: &Step) -> String {
+    match (&step.error, &step.skip_reason) {
         (Some(error), _) => format!("{}: {}", error.code, error.message.replace('\n', " ⏎ ")),
-        (None, Some(reason)) => reason.as_str().to_owned(),
+        (None, Some(reason)) => reason.clone(),
         (None, None) => String::new(),
     }
 }

@@ -39,6 +39,17 @@ pub(crate) fn run_cell(status: RunStatus) -> Cell {
     }
 }
 
+pub(crate) fn step_status(status: StepStatus) -> StyledObject<&'static str> {
+    let look = match status {
+        StepStatus::Completed => Style::new().green(),
+        StepStatus::Failed => Style::new().red(),
+        StepStatus::Skipped => Style::new().yellow(),
+        StepStatus::Running => Style::new().cyan(),
+        StepStatus::Pending => Style::new(),
+    };
+    look.apply_to(status.as_str())
+}
+
 pub(crate) fn step_cell(status: StepStatus) -> Cell {
     let cell = Cell::new(status.as_str());
     match status {

@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use milepost_core::event::{Body, Event, StepRef};
 use milepost_core::status::StepStatus;
-use milepost_core::time::Timestamp;
 
-use super::model::{Model, Step};
+use super::happening::{Happening, StepName, What};
+use super::model::Model;
 use crate::output::time;
 
 /// How often a `foreach` step says how far it is.
@@ -18,13 +17,13 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn event(&mut self, model: &Model, event: &Event) {
-        let text = match event.step {
-            Some(step) => step_text(model, event, step),
-            None => run_text(&event.body),
+    pub(super) fn happened(&mut self, model: &Model, happening: &Happening) {
+        let text = match &happening.step {
+            Some(name) => step_text(model, happening, name),
+            None => run_text(&happening.what),
         };
         if let Some(text) = text {
-            crate::say(&format!("{} {text}", time::clock_time(event.at)));
+            crate::say(&format!("{} {text}", time::clock_time(happening.at)));
         }
     }
 
@@ -37,53 +36,48 @@ impl Lines {
             return;
         }
         self.counted = Some(Instant::now());
-        for (step, planned) in model.steps.iter().zip(&model.plan.steps) {
+        for (step, id) in model.steps.iter().zip(&model.outline.ids) {
             if let (StepStatus::Running, Some(items)) = (step.status, &step.items) {
                 let now = time::clock_time(time::now());
-                crate::say(&format!("{now} step {} {}", planned.id, super::tree::counter(items)));
+                crate::say(&format!("{now} step {id} {}", super::tree::counter(items)));
             }
         }
     }
 }
 
-fn run_text(body: &Body) -> Option<String> {
-    Some(match body {
-        Body::RunFailed { error } => format!("run failed: {}: {}", error.code, error.message),
-        Body::RunCancelled { reason } => format!("run cancelled: {reason}"),
-        Body::RunTerminated { reason } => format!("run terminated: {reason}"),
-        Body::SignalAccepted { name, .. } => format!("signal {name} accepted"),
-        Body::SignalRejected { name, reason } => format!("signal {name} rejected: {reason}"),
-        Body::RunContinued { .. } => return None,
-        other => format!("run {}", other.run_status()?),
+fn run_text(what: &What) -> Option<String> {
+    Some(match what {
+        What::RunBecame(status) => format!("run {status}"),
+        What::RunFailed(error) => format!("run failed: {}: {}", error.code, error.message),
+        What::RunStopped(status, reason) => format!("run {status}: {reason}"),
+        What::SignalAccepted(name) => format!("signal {name} accepted"),
+        What::SignalRejected(name, reason) => format!("signal {name} rejected: {reason}"),
+        _ => return None,
     })
 }
 
-fn step_text(model: &Model, event: &Event, at: StepRef) -> Option<String> {
-    let name = at.name(&model.plan);
-    let step = &model.steps[at.step as usize];
-    let attempt =
-        if event.logical_attempt > 1 { format!(" (attempt {})", event.logical_attempt) } else { String::new() };
+fn step_text(model: &Model, happening: &Happening, name: &StepName) -> Option<String> {
+    let attempt = if happening.attempt > 1 { format!(" (attempt {})", happening.attempt) } else { String::new() };
     // A step with a thousand items is one line that counts; an item that fails is worth a line of its own.
-    if at.item.is_some() && !matches!(event.body, Body::StepFailed { .. } | Body::StepRetryScheduled { .. }) {
+    if name.item.is_some() && !matches!(happening.what, What::StepFailed(_) | What::StepRetryScheduled { .. }) {
         return None;
     }
-    Some(match &event.body {
-        Body::StepStarted(started) => match (started.items, &started.waits_for) {
-            (Some(items), _) => format!("step {name} started, {items} items"),
-            (None, Some(signal)) => format!("step {name} waits for the signal {signal}"),
-            (None, None) => format!("step {name} started{attempt}"),
-        },
-        Body::StepCompleted { .. } => format!("step {name} completed{}{attempt}", took(step, event.at)),
-        Body::StepFailed { error } => format!("step {name} failed{attempt}: {}: {}", error.code, error.message),
-        Body::StepSkipped { reason } => format!("step {name} skipped ({reason})"),
-        Body::StepRetryScheduled { retry_at, .. } => {
-            let wait = time::span(retry_at.ms_since(event.at));
-            format!("step {name} tries again in {wait} (attempt {})", event.logical_attempt)
+    Some(match &happening.what {
+        What::StepStarted { items: Some(items), .. } => format!("step {name} started, {items} items"),
+        What::StepStarted { waits_for: Some(signal), .. } => format!("step {name} waits for the signal {signal}"),
+        What::StepStarted { .. } => format!("step {name} started{attempt}"),
+        What::StepCompleted => format!("step {name} completed{}{attempt}", took(model, happening, name)),
+        What::StepFailed(error) => format!("step {name} failed{attempt}: {}: {}", error.code, error.message),
+        What::StepSkipped(reason) => format!("step {name} skipped ({reason})"),
+        What::StepRetryScheduled { retry_at, .. } => {
+            let wait = time::span(retry_at.ms_since(happening.at));
+            format!("step {name} tries again in {wait} (attempt {})", happening.attempt)
         }
         _ => return None,
     })
 }
 
-fn took(step: &Step, at: Timestamp) -> String {
-    step.started_at.map(|from| format!(" {}", time::span(at.ms_since(from)))).unwrap_or_default()
+fn took(model: &Model, happening: &Happening, name: &StepName) -> String {
+    let started = model.step(&name.id).and_then(|step| step.started_at);
+    started.map(|from| format!(" {}", time::span(happening.at.ms_since(from)))).unwrap_or_default()
 }

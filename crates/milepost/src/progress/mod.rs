@@ -2,25 +2,25 @@
 //! error; standard output is for results.
 
 mod follow;
+mod happening;
 mod lines;
 mod model;
+mod outline;
 mod tree;
 
 use std::io::IsTerminal as _;
-use std::sync::Arc;
 
-use milepost_core::event::Event;
-use milepost_core::plan::Plan;
-use milepost_engine::skills::LogLine;
-
-pub(crate) use follow::{Ended, Follower};
+use crate::backend::logs::Line;
+pub(crate) use follow::{Ended, Follower, Interrupt};
+use happening::Happening;
 use lines::Lines;
-pub(crate) use model::Model;
+use model::Model;
+pub(crate) use outline::Outline;
 use tree::Tree;
 
 /// Where progress is shown.
 #[derive(Debug)]
-pub(crate) enum Screen {
+enum Screen {
     Silent,
     Lines(Lines),
     Tree(Tree),
@@ -28,24 +28,24 @@ pub(crate) enum Screen {
 
 impl Screen {
     /// A tree where there is a terminal that can draw one, lines elsewhere.
-    pub(crate) fn open(plan: &Arc<Plan>) -> Screen {
+    fn open(outline: &Outline) -> Screen {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         match std::io::stderr().is_terminal() && !dumb {
-            true => Screen::Tree(Tree::new(plan)),
+            true => Screen::Tree(Tree::new(outline)),
             false => Screen::Lines(Lines::default()),
         }
     }
 
     /// Something happened; the model knows of it already.
-    fn event(&mut self, model: &Model, event: &Event) {
+    fn happened(&mut self, model: &Model, happening: &Happening) {
         match self {
             Screen::Silent | Screen::Tree(_) => {}
-            Screen::Lines(lines) => lines.event(model, event),
+            Screen::Lines(lines) => lines.happened(model, happening),
         }
     }
 
     /// A line of a step's own.
-    fn log(&mut self, line: &LogLine) {
+    fn log(&mut self, line: &Line) {
         self.note(&format!("{} | {}", line.step_id, line.text));
     }
 

@@ -1,16 +1,17 @@
-//! What is shown of a run: its log, folded into a line per step of the plan.
+//! What is shown of a run: its log, folded into a line per step.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use milepost_core::event::{Body, Event};
-use milepost_core::plan::Plan;
-use milepost_core::status::{RunStatus, SkipReason, StepStatus};
+use milepost_core::status::{RunStatus, StepStatus};
 use milepost_core::time::Timestamp;
+
+use super::happening::{Happening, What};
+use super::outline::Outline;
 
 #[derive(Debug)]
 pub(crate) struct Model {
-    pub(super) plan: Arc<Plan>,
+    pub(super) outline: Outline,
+    /// In the order of the outline.
     pub(super) steps: Vec<Step>,
     pub(super) status: RunStatus,
 }
@@ -23,7 +24,7 @@ pub(super) struct Step {
     pub(super) ended_at: Option<Timestamp>,
     pub(super) items: Option<Items>,
     pub(super) error: Option<String>,
-    pub(super) skip_reason: Option<SkipReason>,
+    pub(super) skip_reason: Option<String>,
     pub(super) retry_at: Option<Timestamp>,
     pub(super) waits_for: Option<String>,
 }
@@ -49,32 +50,40 @@ const NEW: Step = Step {
 };
 
 impl Model {
-    pub(crate) fn new(plan: Arc<Plan>) -> Model {
-        Model { steps: vec![NEW; plan.steps.len()], plan, status: RunStatus::Queued }
+    pub(crate) fn new(outline: Outline) -> Model {
+        Model { steps: vec![NEW; outline.ids.len()], outline, status: RunStatus::Queued }
     }
 
-    pub(super) fn apply(&mut self, event: &Event) {
-        if let Some(status) = event.body.run_status() {
+    pub(super) fn apply(&mut self, happening: &Happening) {
+        if let Some(status) = happening.run_status() {
             self.status = status;
         }
-        let Some(at) = event.step else { return };
-        let Some(step) = self.steps.get_mut(at.step as usize) else { return };
-        match at.item {
-            None => step.apply(event),
-            Some(item) => step.items.get_or_insert_default().apply(item, &event.body),
+        let Some(name) = &happening.step else { return };
+        let Some(step) = self.outline.find(&name.id).map(|index| &mut self.steps[index]) else { return };
+        match name.item {
+            None => step.apply(happening),
+            Some(item) => step.items.get_or_insert_default().apply(item, &happening.what),
         }
-        if let (None, Body::StepRetryScheduled { reset, .. }) = (at.item, &event.body) {
-            for index in reset {
-                self.steps[*index as usize] = NEW;
+        if let (None, What::StepRetryScheduled { reset, .. }) = (name.item, &happening.what) {
+            for index in reset.iter().filter_map(|id| self.outline.find(id)) {
+                self.steps[index] = NEW;
             }
         }
     }
 
-    /// Signals that steps wait for, by step.
-    pub(super) fn waits(&self) -> impl Iterator<Item = (u32, &str)> {
-        let waits = |step: &Step| step.status == StepStatus::Running && step.waits_for.is_some();
-        let waiting = self.steps.iter().enumerate().filter(move |(_, step)| waits(step));
-        waiting.filter_map(|(index, step)| Some((u32::try_from(index).ok()?, step.waits_for.as_deref()?)))
+    pub(super) fn step(&self, id: &str) -> Option<&Step> {
+        self.outline.find(id).map(|index| &self.steps[index])
+    }
+
+    /// Signals that steps wait for.
+    pub(super) fn waits(&self) -> impl Iterator<Item = &str> {
+        let waiting = self.steps.iter().filter(|step| step.status == StepStatus::Running);
+        waiting.filter_map(|step| step.waits_for.as_deref())
+    }
+
+    /// Whether a step is under way that may have something to say.
+    pub(super) fn is_busy(&self) -> bool {
+        self.steps.iter().any(|step| step.status == StepStatus::Running && step.waits_for.is_none())
     }
 
     pub(super) fn count(&self, status: StepStatus) -> usize {
@@ -83,24 +92,24 @@ impl Model {
 }
 
 impl Step {
-    fn apply(&mut self, event: &Event) {
-        self.attempt = event.logical_attempt;
-        match &event.body {
-            Body::StepStarted(started) => {
-                (self.status, self.started_at, self.retry_at) = (StepStatus::Running, Some(event.at), None);
-                self.waits_for = started.waits_for.clone();
-                self.items = started.items.map(|total| Items { total, ..Items::default() }).or(self.items.take());
+    fn apply(&mut self, happening: &Happening) {
+        self.attempt = happening.attempt;
+        match &happening.what {
+            What::StepStarted { items, waits_for } => {
+                (self.status, self.started_at, self.retry_at) = (StepStatus::Running, Some(happening.at), None);
+                self.waits_for = waits_for.clone();
+                self.items = items.map(|total| Items { total, ..Items::default() }).or(self.items.take());
             }
-            Body::StepCompleted { .. } => self.end(StepStatus::Completed, event.at),
-            Body::StepFailed { error } => {
-                self.end(StepStatus::Failed, event.at);
+            What::StepCompleted => self.end(StepStatus::Completed, happening.at),
+            What::StepFailed(error) => {
+                self.end(StepStatus::Failed, happening.at);
                 self.error = Some(format!("{}: {}", error.code, error.message));
             }
-            Body::StepSkipped { reason } => {
-                self.end(StepStatus::Skipped, event.at);
-                self.skip_reason = Some(*reason);
+            What::StepSkipped(reason) => {
+                self.end(StepStatus::Skipped, happening.at);
+                self.skip_reason = Some(reason.clone());
             }
-            Body::StepRetryScheduled { retry_at, .. } => {
+            What::StepRetryScheduled { retry_at, .. } => {
                 (self.status, self.retry_at, self.ended_at) = (StepStatus::Pending, Some(*retry_at), None);
             }
             _ => {}
@@ -122,11 +131,11 @@ impl Step {
 }
 
 impl Items {
-    fn apply(&mut self, item: u32, body: &Body) {
-        match body {
-            Body::StepCompleted { .. } | Body::StepSkipped { .. } => self.done += 1,
-            Body::StepFailed { .. } => drop(self.failed.insert(item)),
-            Body::StepRetryScheduled { .. } => drop(self.failed.remove(&item)),
+    fn apply(&mut self, item: u32, what: &What) {
+        match what {
+            What::StepCompleted | What::StepSkipped(_) => self.done += 1,
+            What::StepFailed(_) => drop(self.failed.insert(item)),
+            What::StepRetryScheduled { .. } => drop(self.failed.remove(&item)),
             _ => {}
         }
     }

@@ -1,13 +1,11 @@
 //! The tree: one line per step, indented by how deep it stands, drawn over itself.
 
-use std::sync::Arc;
-
 use console::{Style, Term, style, truncate_str};
-use milepost_core::plan::Plan;
 use milepost_core::status::StepStatus;
 use milepost_core::time::Timestamp;
 
 use super::model::{Items, Model, Step};
+use super::outline::Outline;
 use crate::output::{table, time};
 
 const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
@@ -19,8 +17,6 @@ const MAX_ID: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Tree {
     term: Term,
-    /// By step: how many steps stand before it on its longest way.
-    depth: Vec<usize>,
     id_width: usize,
     drawn: usize,
     frame: usize,
@@ -29,13 +25,10 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn new(plan: &Arc<Plan>) -> Tree {
-        let depth = depths(plan);
-        let width = |(step, depth): (&milepost_core::plan::PlanStep, &usize)| {
-            step.id.chars().count().min(MAX_ID) + 2 * depth.min(&MAX_INDENT)
-        };
-        let id_width = plan.steps.iter().zip(&depth).map(width).max().unwrap_or(0);
-        Tree { term: Term::buffered_stderr(), depth, id_width, drawn: 0, frame: 0, said: Vec::new() }
+    pub(super) fn new(outline: &Outline) -> Tree {
+        let width = |(id, depth): (&String, &usize)| id.chars().count().min(MAX_ID) + 2 * depth.min(&MAX_INDENT);
+        let id_width = outline.ids.iter().zip(&outline.depth).map(width).max().unwrap_or(0);
+        Tree { term: Term::buffered_stderr(), id_width, drawn: 0, frame: 0, said: Vec::new() }
     }
 
     /// A line that stays, above the tree.
@@ -78,8 +71,8 @@ impl Tree {
 
     fn line(&self, model: &Model, index: usize, now: Timestamp) -> String {
         let step = &model.steps[index];
-        let indent = 2 * self.depth[index].min(MAX_INDENT);
-        let id = truncate_str(&model.plan.steps[index].id, MAX_ID, "…").into_owned();
+        let indent = 2 * model.outline.depth[index].min(MAX_INDENT);
+        let id = truncate_str(&model.outline.ids[index], MAX_ID, "…").into_owned();
         let width = (self.id_width - indent).max(1);
         format!("{:indent$}{} {id:<width$}  {}", "", self.glyph(step), detail(step, now))
     }
@@ -109,7 +102,7 @@ fn detail(step: &Step, now: Timestamp) -> String {
         _ => parts.extend(step.elapsed_ms(now).map(time::span)),
     }
     parts.extend(step.waits_for.as_ref().map(|signal| format!("waits for the signal {signal}")));
-    parts.extend(step.skip_reason.filter(|_| step.status == StepStatus::Skipped).map(|reason| reason.to_string()));
+    parts.extend(step.skip_reason.clone().filter(|_| step.status == StepStatus::Skipped));
     parts.extend(step.error.as_ref().map(|error| error.replace('\n', " ")));
     style(parts.join("  ")).dim().for_stderr().to_string()
 }
@@ -120,11 +113,11 @@ pub(super) fn counter(items: &Items) -> String {
     format!("{}/{}{failed}", items.done, items.total)
 }
 
-/// All steps in the order of the plan if there is room, else those where something happens.
+/// All steps in their order if there is room, else those where something happens.
 fn shown(model: &Model, room: usize) -> Vec<usize> {
-    let order = model.plan.order.iter().map(|index| *index as usize);
-    if model.steps.len() <= room {
-        return order.collect();
+    let mut chosen: Vec<usize> = (0..model.steps.len()).collect();
+    if chosen.len() <= room {
+        return chosen;
     }
     let rank = |index: &usize| match model.steps[*index].status {
         StepStatus::Running => 0,
@@ -133,58 +126,46 @@ fn shown(model: &Model, room: usize) -> Vec<usize> {
         StepStatus::Pending => 3,
         StepStatus::Skipped | StepStatus::Completed => 4,
     };
-    let place: Vec<usize> = order.collect();
-    let mut chosen: Vec<usize> = (0..place.len()).collect();
-    chosen.sort_by_key(|at| rank(&place[*at]));
+    chosen.sort_by_key(rank);
     chosen.truncate(room);
     chosen.sort_unstable();
-    chosen.into_iter().map(|at| place[at]).collect()
-}
-
-fn depths(plan: &Plan) -> Vec<usize> {
-    let mut depth = vec![0; plan.steps.len()];
-    for index in &plan.order {
-        let before = plan.step(*index).depends_on.iter().map(|before| depth[*before as usize] + 1);
-        depth[*index as usize] = before.max().unwrap_or(0);
-    }
-    depth
+    chosen
 }
 
 #[cfg(test)]
 mod tests {
     use milepost_core::document;
-    use milepost_core::event::{Body, StepRef};
-    use milepost_core::event::{Event, Started};
     use milepost_core::limits::Limits;
 
+    use super::super::happening::{Happening, StepName, What};
     use super::*;
 
     fn model(source: &str) -> Model {
         console::set_colors_enabled(false);
         console::set_colors_enabled_stderr(false);
-        Model::new(Arc::new(document::load(source, &Limits::default()).unwrap().plan))
+        Model::new(Outline::of_plan(&document::load(source, &Limits::default()).unwrap().plan))
     }
 
-    fn event(step: StepRef, at_ms: i64, body: Body) -> Event {
-        let at = Timestamp(at_ms * 1000);
-        Event { seq: 1, at, step: Some(step), logical_attempt: 2, engine_attempt: 1, signal: None, parent: None, body }
+    fn happening(step: &str, at_ms: i64, what: What) -> Happening {
+        Happening { at: Timestamp(at_ms * 1000), step: Some(StepName::parse(step)), attempt: 2, what }
+    }
+
+    fn started(items: Option<u32>) -> What {
+        What::StepStarted { items, waits_for: None }
     }
 
     #[test]
     fn steps_stand_below_what_they_need_and_items_are_counted() {
         let mut model = model(
-            "name: t\nsteps:\n  a: {skill: noop}\n  b: {skill: noop, depends_on: [a], foreach: \"${{ [1, 2, 3] }}\"}\n",
+            "name: t\nsteps:\n  z: {skill: noop}\n  b: {skill: noop, depends_on: [z], foreach: \"${{ [1, 2, 3] }}\"}\n",
         );
-        let step = |id: &str| StepRef::whole(model.plan.find(id).unwrap());
-        let (a, b) = (step("a"), step("b"));
-        let done = || Body::StepCompleted { output: None };
-        model.apply(&event(a, 0, Body::StepStarted(Started::default())));
-        model.apply(&event(a, 12, done()));
-        model.apply(&event(b, 12, Body::StepStarted(Started { items: Some(3), ..Started::default() })));
-        model.apply(&event(StepRef::item(b.step, 0), 13, done()));
-        let tree = Tree::new(&model.plan);
+        model.apply(&happening("z", 0, started(None)));
+        model.apply(&happening("z", 12, What::StepCompleted));
+        model.apply(&happening("b", 12, started(Some(3))));
+        model.apply(&happening("b[0]", 13, What::StepCompleted));
+        let tree = Tree::new(&model.outline);
         let lines = tree.lines(&model, 20, Timestamp(1_512_000));
-        assert_eq!(lines[0], "✓ a    attempt 2  12 ms");
+        assert_eq!(lines[0], "✓ z    attempt 2  12 ms");
         assert_eq!(lines[1], "  ⠋ b  1/3  attempt 2  1.5 s");
         assert_eq!(lines[2], "run queued 1 of 2 steps completed, 1 running, 0 failed, 0 skipped");
     }
@@ -193,7 +174,7 @@ mod tests {
     fn with_little_room_what_runs_is_shown() {
         let steps: String = (0..50).map(|n| format!("  s{n:02}: {{skill: noop}}\n")).collect();
         let mut model = model(&format!("name: t\nsteps:\n{steps}"));
-        model.apply(&event(StepRef::whole(30), 0, Body::StepStarted(Started::default())));
+        model.apply(&happening("s30", 0, started(None)));
         let shown = shown(&model, 3);
         assert_eq!(shown.len(), 3);
         assert!(shown.contains(&30));

@@ -216,11 +216,25 @@ fn limits_are_listed_with_their_defaults() {
 #[test]
 fn every_verb_explains_itself_with_examples() {
     let place = Place::new();
-    let verbs = ["run", "recover", "validate", "runs", "migrate", "doctor", "limits", "bench"];
+    let verbs = [
+        "run",
+        "recover",
+        "validate",
+        "deploy",
+        "workflows",
+        "runs",
+        "migrate",
+        "doctor",
+        "limits",
+        "bench",
+        "completion",
+    ];
     let more = [
         "list",
         "show",
+        "watch",
         "events",
+        "logs",
         "signal",
         "pause",
         "resume",

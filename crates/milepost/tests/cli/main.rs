@@ -4,6 +4,7 @@ mod bad_input;
 mod examples;
 mod looking;
 mod processes;
+mod verbs;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -36,7 +37,7 @@ impl Place {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_milepost"));
         command.args(args).current_dir(self.path()).stdin(Stdio::null());
-        for name in ["MILEPOST_DB", "RUST_LOG", "CLICOLOR_FORCE"] {
+        for name in ["MILEPOST_DB", "MILEPOST_URL", "MILEPOST_TOKEN", "RUST_LOG", "CLICOLOR_FORCE"] {
             command.env_remove(name);
         }
         command
@@ -70,7 +71,8 @@ impl Place {
     }
 
     fn stored_runs(&self) -> usize {
-        self.json(&["runs", "list"])["items"].as_array().expect("a list").len()
+        // Named, so that a server that may run on this machine is not asked where there is no database.
+        self.json(&["runs", "list", "--db", ".milepost/milepost.db"])["items"].as_array().expect("a list").len()
     }
 }
 

@@ -26,19 +26,19 @@ fn events(place: &Place) -> Vec<Value> {
 }
 
 /// Waits until the last run's log has this event of this step.
-fn has_happened(place: &Place, event_type: &str, step_id: &str) {
+pub(super) fn has_happened(place: &Place, event_type: &str, step_id: &str) {
     eventually(&format!("{event_type} of {step_id}"), || {
         let found = events(place).iter().any(|event| event["event_type"] == event_type && event["step_id"] == step_id);
         found.then_some(())
     });
 }
 
-fn send(child: &Child, signal: rustix::process::Signal) {
+pub(super) fn send(child: &Child, signal: rustix::process::Signal) {
     let process = rustix::process::Pid::from_child(child);
     rustix::process::kill_process(process, signal).expect("the process is there");
 }
 
-const SLOW: &str = "
+pub(super) const SLOW: &str = "
 name: slow
 steps:
   first: {skill: echo, input: {n: 1}}
@@ -177,7 +177,7 @@ fn a_signal_that_does_not_fit_is_refused_with_a_reason() {
     let ended = place.run(&["runs", "cancel", "last"]);
     assert_eq!(ended.code, 2);
     assert!(ended.err.contains("takes no CANCEL any more"), "{}", ended.err);
-    let missing = Place::new().run(&["runs", "pause", "last"]);
+    let missing = Place::new().run(&["runs", "pause", "last", "--db", "none.db"]);
     assert_eq!(missing.code, 2);
     assert!(missing.err.contains("there is no database"), "{}", missing.err);
 }

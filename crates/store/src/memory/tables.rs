@@ -9,11 +9,13 @@ use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
+use uuid::Uuid;
 
 use crate::groups::in_groups;
 use crate::rows::{
-    Answer, Batch, BlobRow, CheckpointRow, HeadRow, HeadWrite, LoadedRun, LogGap, NewHead, ProjectionWrite, Question,
-    RunFilter, RunWrite, SlotRow, SlotWrite, SnapshotRow, StepRow, TimerWrite, WriteResult,
+    Answer, Batch, BlobRow, CheckpointRow, HeadRow, HeadWrite, LoadedRun, LogChunkRow, LogGap, LogPosition, NewHead,
+    ProjectionWrite, Question, RunFilter, RunWrite, SlotRow, SlotWrite, SnapshotRow, StepRow, TagRow, TimerWrite,
+    WriteResult,
 };
 use crate::{Result, StoreError};
 
@@ -30,7 +32,9 @@ pub(super) struct Tables {
     /// Until when the lease runs; `None` for a node that left.
     pub(super) nodes: BTreeMap<NodeId, Option<Timestamp>>,
     pub(super) blobs: BTreeMap<(OrgId, Digest), BlobRow>,
-    pub(super) tags: BTreeMap<(OrgId, String), Digest>,
+    pub(super) tags: BTreeMap<(OrgId, String), TagRow>,
+    pub(super) revisions: BTreeMap<(OrgId, Digest), Uuid>,
+    pub(super) logs: BTreeMap<(Key, LogPosition), LogChunkRow>,
     pub(super) snapshots: BTreeMap<Key, SnapshotRow>,
     pub(super) steps: BTreeMap<(Key, String), StepRow>,
 }

@@ -12,9 +12,11 @@ mod ask;
 mod columns;
 mod commit;
 mod connect;
+mod definitions;
 mod doctor;
 mod error;
 mod list;
+mod logs;
 mod migrate;
 mod project;
 mod registry;
@@ -34,13 +36,14 @@ use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
+use uuid::Uuid;
 
 pub use migrate::latest as latest_schema;
 pub use replay::replay;
 
 use crate::rows::{
-    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, SlotRow, SnapshotRow,
-    StepRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
+    RunFilter, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, StoreError, Transaction};
 
@@ -198,12 +201,38 @@ impl Store for PostgresStore {
         registry::blob(&self.connection().await?, org, hash).await
     }
 
-    async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()> {
-        registry::set_tag(&self.connection().await?, org, tag, target, now).await
+    async fn deploy(
+        &self,
+        org: OrgId,
+        tag: &str,
+        target: Digest,
+        revision_id: Uuid,
+        now: Timestamp,
+    ) -> Result<Deployed> {
+        definitions::deploy(&mut self.connection().await?, org, tag, target, revision_id, now).await
     }
 
-    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<Digest>> {
-        registry::tag(&self.connection().await?, org, tag).await
+    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>> {
+        definitions::tag(&self.connection().await?, org, tag).await
+    }
+
+    async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
+        definitions::tags(&self.connection().await?, org, after, limit).await
+    }
+
+    async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {
+        logs::append(&self.connection().await?, &chunks).await
+    }
+
+    async fn logs(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step: Option<&str>,
+        after: Option<&LogPosition>,
+        limit: u32,
+    ) -> Result<Vec<LogChunkRow>> {
+        logs::read(&self.connection().await?, org, run, step, after, limit).await
     }
 
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {

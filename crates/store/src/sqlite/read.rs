@@ -276,12 +276,6 @@ pub(super) fn blob(conn: &Connection, org: OrgId, hash: Digest) -> Result<Option
     )
 }
 
-pub(super) fn tag(conn: &Connection, org: OrgId, tag: &str) -> Result<Option<Digest>> {
-    one(conn, "SELECT target_hash FROM tags WHERE org_id = ? AND tag = ?", params![org.0, tag], |row| {
-        Columns::of(row).digest()
-    })
-}
-
 const TRANSITIONS: &str = "SELECT run_seq, from_status, to_status, caused_by_signal_id, emitted_at
     FROM run_state_transitions WHERE org_id = ? AND run_id = ? ORDER BY run_seq";
 

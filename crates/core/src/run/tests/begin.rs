@@ -97,6 +97,8 @@ impl Run {
             priority: 0,
             start_at: None,
             parent: None,
+            trace: None,
+            base: None,
         };
         Start { plan, request, limits: Limits::default(), held: 0 }
     }

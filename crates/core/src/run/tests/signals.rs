@@ -32,6 +32,22 @@ fn a_refused_signal_sent_twice_is_refused_once() {
 }
 
 #[test]
+fn a_signal_for_a_certain_event_is_refused_once_the_run_went_on() {
+    let mut run = Run::start(ONE, "{}");
+    let seen = run.state.last_seq;
+    run.dispatch_all();
+    let pause = signal(&mut run, "PAUSE");
+    let at = |expected_seq| Command::SignalAt { signal: pause.clone(), expected_seq };
+    assert_eq!(code(run.command(at(seen))), "precondition_failed");
+    assert_eq!(code(run.command(at(seen + 2))), "precondition_failed");
+    run.command(at(seen + 1)).unwrap();
+    run.is(Paused);
+    // Its sender did not hear the answer and asks again: the run went on by this very signal.
+    run.command(at(seen + 1)).unwrap();
+    assert_eq!(run.log().matches("SignalAccepted PAUSE").count(), 1);
+}
+
+#[test]
 fn a_signal_has_a_name_of_bounded_length_and_a_payload_of_bounded_size() {
     let mut run = Run::of(ONE).limits(|limits| limits.signal_bytes = 10).begin();
     assert_eq!(code(run.send("", None, "1")), "bad_signal");

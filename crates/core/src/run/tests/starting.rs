@@ -1,7 +1,7 @@
 //! What keeps a run from starting: checks at the door, approval, `start_at`, room under its key.
 
 use super::harness::{Run, START, code, run_id};
-use crate::event::ParentStep;
+use crate::event::{BaseRun, Body, ParentStep};
 use crate::limits::Limits;
 use crate::run::{Command, Context};
 use crate::status::RunStatus::{Approved, Cancelled, Completed, Pending, Queued, Running};
@@ -9,6 +9,16 @@ use crate::time::Timestamp;
 
 const ONE: &str = "steps: {a: {skill: x}}";
 const KEYED: &str = "concurrency: {key: '${{ payload.k }}', limit: 2}\nsteps: {a: {skill: x}}";
+
+#[test]
+fn an_update_run_says_which_run_it_goes_back_to() {
+    let base = BaseRun { run: run_id(9), changes: vec!["audio.update".to_owned()] };
+    let run = Run::of(ONE).request(|request| request.base = Some(base.clone())).begin();
+    let read = crate::codec::decode(&run.rows[0], &run.plan).unwrap();
+    assert!(matches!(read.body, Body::RunQueued(queued) if queued.base == Some(base)));
+    let data = run.rows[0].data.to_value();
+    assert_eq!(data["base"], serde_json::json!({"run": run_id(9), "changes": ["audio.update"]}));
+}
 
 #[test]
 fn a_payload_that_is_not_what_params_asks_for_is_refused() {

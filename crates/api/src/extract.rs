@@ -1,0 +1,208 @@
+//! Requests are read here, and whatever is wrong with one is answered as a problem.
+
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use milepost_core::id::RunId;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Problem, Result};
+
+/// A JSON body. Anything else is refused: a page of another site cannot send JSON without being asked for it first.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Body<T>> {
+        match read(request, state).await? {
+            (Media::Json, bytes) => parse(&bytes).map(Body),
+            (Media::Yaml | Media::Other, _) => Err(unsupported("application/json")),
+        }
+    }
+}
+
+/// A JSON body that may be left out.
+pub(crate) struct OptionalBody<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<OptionalBody<T>> {
+        match read(request, state).await? {
+            (_, bytes) if bytes.is_empty() => Ok(OptionalBody(T::default())),
+            (Media::Json, bytes) => parse(&bytes).map(OptionalBody),
+            (Media::Yaml | Media::Other, _) => Err(unsupported("application/json")),
+        }
+    }
+}
+
+/// A body that is JSON, or a document as YAML.
+pub(crate) enum JsonOrYaml<T> {
+    Json(T),
+    Yaml(String),
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonOrYaml<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<JsonOrYaml<T>> {
+        match read(request, state).await? {
+            (Media::Json, bytes) => parse(&bytes).map(JsonOrYaml::Json),
+            (Media::Yaml, bytes) => match String::from_utf8(bytes.into()) {
+                Ok(text) => Ok(JsonOrYaml::Yaml(text)),
+                Err(_) => Err(Problem::bad_request("not_utf8", "the body is not UTF-8 text; save it as UTF-8")),
+            },
+            (Media::Other, _) => Err(unsupported("application/json or application/yaml")),
+        }
+    }
+}
+
+enum Media {
+    Json,
+    Yaml,
+    Other,
+}
+
+fn media(headers: &HeaderMap) -> Media {
+    let named = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
+        "application/json" => Media::Json,
+        "application/yaml" | "application/x-yaml" | "text/yaml" => Media::Yaml,
+        _ => Media::Other,
+    }
+}
+
+async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<(Media, Bytes)> {
+    let media = media(request.headers());
+    let bytes = Bytes::from_request(request, state).await.map_err(|rejection| match rejection {
+        BytesRejection::FailedToBufferBody(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            "the body is too large; store data elsewhere and pass a reference to it",
+        ),
+        other => Problem::bad_request("unreadable_body", format!("the body could not be read: {other}; send it again")),
+    })?;
+    Ok((media, bytes))
+}
+
+fn unsupported(wanted: &str) -> Problem {
+    let detail = format!("the body is not of a type that is read here; send it with content-type {wanted}");
+    Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail)
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => Problem::unprocessable(
+            "bad_body",
+            format!("the body does not fit: {error}; see /docs for what is expected"),
+        ),
+        _ => Problem::bad_request("not_json", format!("the body is not JSON: {error}; check its syntax")),
+    })
+}
+
+/// Query parameters; unknown ones are told, so that a mistyped filter is not an absent one.
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Query<T>> {
+        axum::extract::Query::<T>::from_request_parts(parts, state).await.map(|query| Query(query.0)).map_err(|error| {
+            let detail = format!("the query does not fit: {}; see /docs for what is expected", error.body_text());
+            Problem::bad_request("bad_query", detail)
+        })
+    }
+}
+
+/// The run that a path names.
+pub(crate) struct RunPath(pub(crate) RunId);
+
+impl<S: Send + Sync> FromRequestParts<S> for RunPath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<RunPath> {
+        let RunParts { run_id } = path(parts, state).await?;
+        parse_run(&run_id).map(RunPath)
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct RunParts {
+    run_id: String,
+}
+
+fn parse_run(text: &str) -> Result<RunId> {
+    text.parse().map_err(|_| {
+        let detail = format!("`{text}` is not a run id; ids are UUIDs, GET /api/v1/runs lists them");
+        Problem::new(StatusCode::NOT_FOUND, "unknown_run", detail)
+    })
+}
+
+async fn path<S: Send + Sync, T: DeserializeOwned + Send>(parts: &mut Parts, state: &S) -> Result<T> {
+    let read = Path::<T>::from_request_parts(parts, state).await;
+    read.map(|path| path.0).map_err(|error: PathRejection| {
+        Problem::bad_request("bad_path", format!("the path cannot be read: {}; check its encoding", error.body_text()))
+    })
+}
+
+/// One more part of a path, besides the run: a step's id, or a sequence number.
+pub(crate) struct RunAnd<T>(pub(crate) RunId, pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for RunAnd<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<RunAnd<T>> {
+        let (run, rest): (String, T) = path(parts, state).await?;
+        parse_run(&run).map(|run| RunAnd(run, rest))
+    }
+}
+
+/// A part of a path that may hold anything, percent-encoded.
+pub(crate) struct Name(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Name> {
+        path(parts, state).await.map(Name)
+    }
+}
+
+/// `If-Match`: the sequence number that the caller last saw. `*` is any.
+pub(crate) struct IfMatch(pub(crate) Option<u64>);
+
+impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<IfMatch> {
+        let Some(value) = parts.headers.get(header::IF_MATCH) else { return Ok(IfMatch(None)) };
+        let text = value.to_str().unwrap_or_default().trim();
+        if text == "*" {
+            return Ok(IfMatch(None));
+        }
+        text.trim_matches('"').parse().map(|seq| IfMatch(Some(seq))).map_err(|_| {
+            Problem::bad_request("bad_if_match", "If-Match is not an ETag of a run; send the ETag that GET answered")
+        })
+    }
+}
+
+/// `Idempotency-Key`: the same key again is the same request.
+pub(crate) struct IdempotencyKey(pub(crate) Option<String>);
+
+impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<IdempotencyKey> {
+        let Some(value) = parts.headers.get("idempotency-key") else { return Ok(IdempotencyKey(None)) };
+        match value.to_str() {
+            Ok(key) if !key.is_empty() && key.len() <= 255 => Ok(IdempotencyKey(Some(key.to_owned()))),
+            _ => Err(Problem::bad_request(
+                "bad_idempotency_key",
+                "Idempotency-Key has 1 to 255 visible ASCII characters; a UUID will do",
+            )),
+        }
+    }
+}

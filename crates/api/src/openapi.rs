@@ -1,0 +1,95 @@
+//! The OpenAPI document, made from the routes.
+
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{OpenApi, SecurityRequirement};
+use utoipa::{IntoResponses, OpenApi as _};
+
+use crate::error::Problem;
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Milepost",
+        description = "A durable workflow engine. Times are RFC 3339 in UTC, ids are UUIDs, lists are pages (`limit`, `cursor` → `items`, `next_cursor`), errors are problem details (RFC 9457) with a stable `code`.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    servers((url = "/", description = "this server")),
+    tags(
+        (name = "runs", description = "Start runs, look at them, talk to them"),
+        (name = "streams", description = "Events as they happen"),
+        (name = "workflows", description = "Documents and the names that point at them"),
+        (name = "server", description = "The server itself"),
+    ),
+)]
+struct Described;
+
+/// What the routes are gathered into.
+pub(crate) fn base() -> OpenApi {
+    let mut api = Described::openapi();
+    let components = api.components.get_or_insert_default();
+    let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    components.security_schemes.insert("token".to_owned(), bearer.into());
+    // A server without tokens wants none.
+    api.security = Some(vec![SecurityRequirement::default(), SecurityRequirement::new("token", Vec::<String>::new())]);
+    api
+}
+
+/// The document as it is served.
+#[must_use]
+pub fn document() -> OpenApi {
+    crate::routes::api().split_for_parts().1
+}
+
+/// What any call may answer.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) enum Problems {
+    /// The request cannot be read.
+    #[response(status = 400, content_type = "application/problem+json")]
+    BadRequest(#[to_schema] Problem),
+    /// This server wants a token.
+    #[response(status = 401, content_type = "application/problem+json")]
+    Unauthorized(#[to_schema] Problem),
+    /// A page of another site may not call this server.
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(#[to_schema] Problem),
+    /// The server failed; nothing was changed.
+    #[response(status = 500, content_type = "application/problem+json")]
+    Failed(#[to_schema] Problem),
+    /// Try again soon: the database cannot be reached, or the server is shutting down.
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unavailable(#[to_schema] Problem),
+}
+
+/// What a call that names something may answer.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) enum NotFound {
+    /// There is no such thing.
+    #[response(status = 404, content_type = "application/problem+json")]
+    NotFound(#[to_schema] Problem),
+}
+
+/// What a call with a body may answer.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) enum WriteProblems {
+    /// It does not fit what is there now.
+    #[response(status = 409, content_type = "application/problem+json")]
+    Conflict(#[to_schema] Problem),
+    /// The body is too large.
+    #[response(status = 413, content_type = "application/problem+json")]
+    TooLarge(#[to_schema] Problem),
+    /// The body is not of a type that is read here.
+    #[response(status = 415, content_type = "application/problem+json")]
+    UnsupportedMediaType(#[to_schema] Problem),
+    /// The body can be read and does not fit; the detail says what to correct.
+    #[response(status = 422, content_type = "application/problem+json")]
+    Unprocessable(#[to_schema] Problem),
+    /// Too much at once: try again later.
+    #[response(status = 429, content_type = "application/problem+json")]
+    TooMany(#[to_schema] Problem),
+    /// The disk of the database is full; nothing was written.
+    #[response(status = 507, content_type = "application/problem+json")]
+    DiskFull(#[to_schema] Problem),
+}

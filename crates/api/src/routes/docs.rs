@@ -1,0 +1,26 @@
+//! The OpenAPI document, and a page that shows it without asking anybody else.
+
+use std::sync::OnceLock;
+
+use axum::http::header;
+use axum::response::{Html, IntoResponse};
+use bytes::Bytes;
+use utoipa::openapi::OpenApi;
+
+static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
+
+/// Keeps the document as it is served.
+pub(super) fn remember(document: &OpenApi) {
+    let text = document.to_json().expect("an OpenAPI document can be written as JSON");
+    let _ = DOCUMENT.set(text.into());
+}
+
+/// This description of the API
+#[utoipa::path(get, path = "/openapi.json", tag = "server", responses((status = 200, description = "an OpenAPI 3.1 document", body = crate::wire::Any)))]
+pub(super) async fn openapi() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.get().cloned().unwrap_or_default())
+}
+
+pub(super) async fn docs() -> Html<&'static str> {
+    Html(include_str!("docs.html"))
+}

@@ -1,0 +1,190 @@
+//! What is to be run: the body of `POST /runs` and of `POST /runs/plan`.
+
+use std::sync::Arc;
+
+use milepost_core::change::ChangeRequest;
+use milepost_core::document::{self, Loaded};
+use milepost_core::id::RunId;
+use milepost_core::json::Json as RawJson;
+use milepost_core::limits::Limits;
+use milepost_core::plan::Plan;
+use milepost_core::time::Timestamp;
+use milepost_core::trace::TraceContext;
+use milepost_engine::{Engine, EngineError, NewRun};
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::error::{Problem, Result};
+use crate::wire::Any;
+
+/// What to run: a deployed `workflow`, a `document` that comes along, or another run again, with changes (`base_run_id`).
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"workflow": "order", "payload": {"id": 7}, "request_id": "order-7"}))]
+pub(super) struct StartBody {
+    /// A workflow's name, or `sha256:…`. Beside `base_run_id`: the definition to run now.
+    pub(super) workflow: Option<String>,
+    /// A document: JSON, or its YAML as one text.
+    document: Option<DocumentBody>,
+    /// What the run works on; `{}` if left out. An update run has the payload of its base run.
+    #[schema(value_type = Option<Any>)]
+    payload: Option<RawJson>,
+    /// The same id again gives the same run.
+    #[schema(min_length = 1, max_length = 255)]
+    pub(super) request_id: Option<String>,
+    /// Higher goes first.
+    priority: Option<i32>,
+    /// Start at this moment.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    start_at: Option<Timestamp>,
+    /// RFC 6902 operations, applied to the document for this run only.
+    #[schema(value_type = Option<Vec<Any>>)]
+    patch: Option<Value>,
+    /// The run that this one is an update of.
+    base_run_id: Option<Uuid>,
+    /// What changes in the base run's payload, in order.
+    changes: Option<Vec<Change>>,
+}
+
+/// A change of a type that the document declares in `changes`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    #[serde(rename = "type")]
+    kind: String,
+    #[schema(value_type = Option<Any>)]
+    payload: Option<RawJson>,
+}
+
+/// A document as an object, or as text.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(in crate::routes) enum DocumentBody {
+    Text(String),
+    Object(serde_json::Map<String, Value>),
+}
+
+impl DocumentBody {
+    pub(in crate::routes) fn load(self, limits: &Limits) -> Result<Loaded> {
+        self.read(limits).map_err(Problem::invalid_document)
+    }
+
+    /// The document, or all that is wrong with it.
+    pub(in crate::routes) fn read(self, limits: &Limits) -> std::result::Result<Loaded, Vec<document::Problem>> {
+        match self {
+            DocumentBody::Text(text) => document::load(&text, limits),
+            DocumentBody::Object(object) => document::load_value(&Value::Object(object), limits),
+        }
+    }
+}
+
+/// A body that was read.
+pub(super) struct Request {
+    pub(super) subject: Subject,
+    pub(super) new: NewRun,
+}
+
+pub(super) enum Subject {
+    Initial(Arc<Plan>),
+    Update { base: RunId, plan: Option<Arc<Plan>>, changes: Vec<ChangeRequest> },
+}
+
+/// Whether documents that come along are stored: for a run they have to be, for a look at one they must not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    Yes,
+    No,
+}
+
+impl StartBody {
+    pub(super) async fn read(
+        self,
+        engine: &Engine,
+        keep: Keep,
+        key: Option<String>,
+        trace: Option<TraceContext>,
+    ) -> Result<Request> {
+        self.check()?;
+        let plan = definition(engine, self.workflow, self.document, self.patch, keep).await?;
+        let subject = match (self.base_run_id, plan) {
+            (Some(base), plan) => {
+                let changes = self.changes.unwrap_or_default().into_iter().map(ChangeRequest::from).collect();
+                Subject::Update { base: RunId(base), plan, changes }
+            }
+            (None, Some(plan)) => Subject::Initial(plan),
+            (None, None) => return Err(nothing_to_run()),
+        };
+        let new = NewRun {
+            payload: self.payload.unwrap_or_else(|| NewRun::default().payload),
+            request_id: self.request_id.or(key),
+            priority: self.priority.unwrap_or(0),
+            start_at: self.start_at,
+            trace,
+        };
+        Ok(Request { subject, new })
+    }
+
+    /// Fields that do not go together.
+    fn check(&self) -> Result<()> {
+        let wrong = |code: &str, detail: &str| Err(Problem::unprocessable(code, detail));
+        let named = self.workflow.is_some() || self.document.is_some();
+        match self {
+            StartBody { workflow: Some(_), document: Some(_), .. } => {
+                wrong("two_definitions", "there are both `workflow` and `document`; send the one that is to run")
+            }
+            StartBody { base_run_id: None, changes: Some(_), .. } => {
+                wrong("no_base_run", "there are `changes` and no `base_run_id`; name the run that they change")
+            }
+            StartBody { base_run_id: Some(_), payload: Some(_), .. } => wrong(
+                "two_payloads",
+                "there are both `base_run_id` and `payload`; an update run has its base run's payload, say what differs in `changes`",
+            ),
+            StartBody { patch: Some(_), .. } if !named => wrong(
+                "nothing_to_patch",
+                "there is a `patch` and no definition; name the `workflow` or send the `document`",
+            ),
+            StartBody { base_run_id: None, .. } if !named => Err(nothing_to_run()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The definition that is named or comes along, with the patch applied.
+async fn definition(
+    engine: &Engine,
+    workflow: Option<String>,
+    document: Option<DocumentBody>,
+    patch: Option<Value>,
+    keep: Keep,
+) -> Result<Option<Arc<Plan>>> {
+    let loaded = match (workflow, document, patch) {
+        (Some(workflow), _, None) => return Ok(Some(engine.resolve(&workflow).await?)),
+        (Some(workflow), _, Some(ops)) => {
+            let plan = engine.resolve(&workflow).await?;
+            engine.patch(&plan, &ops).await?
+        }
+        (None, Some(document), None) => document.load(engine.limits())?,
+        (None, Some(document), Some(ops)) => {
+            let loaded = document.load(engine.limits())?;
+            document::patch(&loaded.canonical, &ops, engine.limits()).map_err(EngineError::from)?
+        }
+        (None, None, _) => return Ok(None),
+    };
+    match keep {
+        Keep::Yes => Ok(Some(engine.add(loaded).await?)),
+        Keep::No => Ok(Some(Arc::new(loaded.plan))),
+    }
+}
+
+fn nothing_to_run() -> Problem {
+    let detail = "there is no `workflow`, `document` or `base_run_id`; say what is to run";
+    Problem::unprocessable("nothing_to_run", detail)
+}
+
+impl From<Change> for ChangeRequest {
+    fn from(change: Change) -> ChangeRequest {
+        ChangeRequest { kind: change.kind, payload: change.payload.unwrap_or_else(|| RawJson::trusted("{}")) }
+    }
+}

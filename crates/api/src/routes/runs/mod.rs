@@ -1,0 +1,37 @@
+//! Runs.
+
+mod at;
+mod body;
+mod bulk;
+mod events;
+mod list;
+mod plan;
+mod show;
+mod signal;
+mod start;
+mod step;
+mod stream;
+mod transitions;
+mod verbs;
+
+pub(super) use body::DocumentBody;
+pub(in crate::routes) use list::limit;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::state::AppState;
+
+pub(super) fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(list::list, start::start))
+        .routes(routes!(bulk::bulk))
+        .routes(routes!(plan::plan))
+        .routes(routes!(show::show))
+        .routes(routes!(at::at))
+        .routes(routes!(step::step))
+        .routes(routes!(events::events))
+        .routes(routes!(stream::stream))
+        .routes(routes!(transitions::transitions))
+        .routes(routes!(signal::signal))
+        .merge(verbs::routes())
+}

@@ -1,0 +1,85 @@
+//! `GET /runs/{run_id}`.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+use crate::error::Result;
+use crate::extract::{Query, RunPath};
+use crate::fields::Mask;
+use crate::openapi::{NotFound, Problems};
+use crate::state::AppState;
+use crate::wire::{Run, RunSummary};
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ShowQuery {
+    /// Only these fields, separated by commas; `steps.status` is a field of each step.
+    #[param(example = "status,steps.step_id,steps.status")]
+    fields: Option<String>,
+}
+
+/// Read a run
+///
+/// The run as it is now, with its steps. The ETag is its `last_event_seq`; with `If-None-Match` the answer is 304 as long as
+/// nothing happened.
+#[utoipa::path(get, path = "/runs/{run_id}", tag = "runs",
+    params(("run_id" = Uuid, Path, description = "the run"), ShowQuery,
+        ("If-None-Match" = Option<String>, Header, description = "the ETag that was seen last")),
+    responses(
+        (status = 200, description = "the run", body = Run, headers(("ETag" = String, description = "its last event"))),
+        (status = 304, description = "nothing happened since"),
+        NotFound, Problems,
+    )
+)]
+pub(super) async fn show(
+    State(state): State<AppState>,
+    RunPath(run): RunPath,
+    Query(query): Query<ShowQuery>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let known = [RunSummary::FIELDS, Run::BODY_FIELDS].concat();
+    let mask = query.fields.as_deref().map(|fields| Mask::parse(fields, &known)).transpose()?;
+    // Steps, payload and outputs cost a few more reads: only for those who want them.
+    let short = mask.as_ref().is_some_and(|mask| !Run::BODY_FIELDS.iter().any(|field| mask.wants(field)));
+    if short {
+        let summary = RunSummary::from(state.engine.summary(run).await?);
+        return Ok(unless_seen(&headers, &summary, summary.last_event_seq, mask.as_ref()));
+    }
+    let run = Run::from(state.engine.run(run).await?);
+    Ok(unless_seen(&headers, &run, run.summary.last_event_seq, mask.as_ref()))
+}
+
+fn unless_seen<T: Serialize>(headers: &HeaderMap, value: &T, seq: u64, mask: Option<&Mask>) -> Response {
+    match seen(headers, seq) {
+        true => (StatusCode::NOT_MODIFIED, [(header::ETAG, etag(seq))]).into_response(),
+        false => answer(value, seq, mask),
+    }
+}
+
+/// A value with the ETag of its run, cut down to what was asked for.
+pub(super) fn answer<T: Serialize>(value: &T, seq: u64, mask: Option<&Mask>) -> Response {
+    let body = match mask {
+        None => serde_json::to_vec(value).expect("what is read from the log is JSON"),
+        Some(mask) => {
+            let mut value = serde_json::to_value(value).expect("what is read from the log is JSON");
+            mask.apply(&mut value);
+            value.to_string().into_bytes()
+        }
+    };
+    let json = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, json), (header::ETAG, etag(seq))], body).into_response()
+}
+
+pub(super) fn etag(seq: u64) -> HeaderValue {
+    HeaderValue::from_str(&format!("\"{seq}\"")).expect("digits in quotes are a header value")
+}
+
+fn seen(headers: &HeaderMap, seq: u64) -> bool {
+    let tags = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let wanted = seq.to_string();
+    tags.split(',').map(|tag| tag.trim().trim_start_matches("W/").trim_matches('"')).any(|tag| tag == wanted)
+}

@@ -1,0 +1,48 @@
+//! `POST /workflows/validate`.
+
+use axum::Json;
+use axum::extract::State;
+use milepost_core::document;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error::{DocumentProblem, Result};
+use crate::extract::JsonOrYaml;
+use crate::openapi::{Problems, WriteProblems};
+use crate::routes::runs::DocumentBody;
+use crate::state::AppState;
+
+/// A document to be looked at.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"document": {"name": "hello", "steps": {"greet": {"skil": "echo"}}}}))]
+pub(super) struct ValidateBody {
+    /// A document: JSON, or its YAML as one text.
+    document: DocumentBody,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Validation {
+    valid: bool,
+    /// All that is wrong, in the order of the text.
+    problems: Vec<DocumentProblem>,
+}
+
+/// Look for problems in a document
+///
+/// Nothing is stored.
+#[utoipa::path(post, path = "/workflows/validate", tag = "workflows",
+    request_body(content((ValidateBody = "application/json"), (String = "application/yaml"))),
+    responses((status = 200, description = "what is wrong with it", body = Validation), WriteProblems, Problems))]
+pub(super) async fn validate(
+    State(state): State<AppState>,
+    body: JsonOrYaml<ValidateBody>,
+) -> Result<Json<Validation>> {
+    let limits = state.engine.limits();
+    let loaded = match body {
+        JsonOrYaml::Json(body) => body.document.read(limits),
+        JsonOrYaml::Yaml(text) => document::load(&text, limits),
+    };
+    let problems: Vec<DocumentProblem> = loaded.err().unwrap_or_default().into_iter().map(Into::into).collect();
+    Ok(Json(Validation { valid: problems.is_empty(), problems }))
+}

@@ -1,0 +1,103 @@
+//! What every route has at hand.
+
+use std::sync::Arc;
+
+use milepost_engine::Engine;
+use tokio::sync::watch;
+
+use crate::guard::TokenHash;
+use crate::metrics::Scrape;
+
+/// How the server behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Who may come in; without any, everybody who reaches the address.
+    pub tokens: Vec<TokenHash>,
+    /// Only requests that name this machine itself (`localhost`, `127.0.0.1`, `[::1]`) are answered. Without tokens
+    /// this keeps pages of other sites, open in a browser on this machine, from talking to the server.
+    pub loopback_only: bool,
+    /// A reader of a stream that takes nothing for this long is let go.
+    pub slow_reader_ms: u64,
+    /// A WebSocket that is let go has this long to read why.
+    pub goodbye_ms: u64,
+    /// A stream of server-sent events that has been quiet for this long says that it is still there.
+    pub keep_alive_ms: u64,
+    /// How often clients of WebSockets are asked whether they are still there; one that does not answer twice is not.
+    pub ping_ms: u64,
+    /// How long requests under way may take once the server is drained.
+    pub drain_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            tokens: Vec::new(),
+            loopback_only: true,
+            slow_reader_ms: 10_000,
+            goodbye_ms: 5_000,
+            keep_alive_ms: 15_000,
+            ping_ms: 20_000,
+            drain_ms: 10_000,
+        }
+    }
+}
+
+/// Cheap to clone: one per request.
+#[derive(Clone, Debug)]
+pub struct AppState {
+    pub engine: Arc<Engine>,
+    pub settings: Arc<Settings>,
+    pub(crate) scrape: Arc<Scrape>,
+    draining: Arc<watch::Sender<bool>>,
+    /// WebSockets: the HTTP server does not know of them any more.
+    sockets: Arc<watch::Sender<usize>>,
+}
+
+/// A WebSocket is open as long as this lives.
+pub(crate) struct Opened(Arc<watch::Sender<usize>>);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
+}
+
+impl AppState {
+    #[must_use]
+    pub fn new(engine: Arc<Engine>, settings: Settings) -> AppState {
+        let (draining, sockets) = (Arc::new(watch::Sender::new(false)), Arc::new(watch::Sender::new(0)));
+        AppState { engine, settings: Arc::new(settings), scrape: Arc::default(), draining, sockets }
+    }
+
+    /// From now on this server is not ready, and streams end.
+    pub fn drain(&self) {
+        self.draining.send_replace(true);
+    }
+
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+
+    /// Returns once the server is being drained.
+    pub async fn drained(&self) {
+        // The sender lives as long as this state, so waiting cannot fail.
+        let _ = self.draining.subscribe().wait_for(|draining| *draining).await;
+    }
+
+    /// How many WebSockets are open.
+    #[must_use]
+    pub fn open_sockets(&self) -> usize {
+        *self.sockets.borrow()
+    }
+
+    pub(crate) fn opened(&self) -> Opened {
+        self.sockets.send_modify(|open| *open += 1);
+        Opened(self.sockets.clone())
+    }
+
+    /// Returns once no WebSocket is open.
+    pub(crate) async fn sockets_closed(&self) {
+        let _ = self.sockets.subscribe().wait_for(|open| *open == 0).await;
+    }
+}

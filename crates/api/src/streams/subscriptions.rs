@@ -1,0 +1,127 @@
+//! The runs that one socket follows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::extract::ws::Message;
+use futures::StreamExt as _;
+use futures::future::{AbortHandle, Abortable, Aborted, BoxFuture};
+use futures::stream::FuturesUnordered;
+use milepost_core::id::RunId;
+use milepost_engine::{Batch, Engine, EngineError, EventStream};
+use tokio::time::sleep;
+
+use super::message::{self, Place, Told};
+use super::{End, RETRY, Stop};
+
+/// Runs that one socket may follow at a time.
+pub(super) const MAX_RUNS: usize = 1000;
+
+pub(super) struct Subscriptions {
+    engine: Arc<Engine>,
+    /// Dropped out of `steps` when it is told to.
+    runs: HashMap<RunId, AbortHandle>,
+    steps: FuturesUnordered<Abortable<BoxFuture<'static, Step>>>,
+}
+
+/// What happens to one subscription next.
+pub(super) enum Step {
+    Opened(Place, Result<EventStream, EngineError>),
+    Given(EventStream, Result<Batch, EngineError>),
+}
+
+impl Subscriptions {
+    pub(super) fn new(engine: Arc<Engine>) -> Subscriptions {
+        Subscriptions { engine, runs: HashMap::new(), steps: FuturesUnordered::new() }
+    }
+
+    /// What is wrong with following a run from there, if anything is; else the answer comes with the next step.
+    pub(super) fn add(&mut self, place: Place) -> Option<Told> {
+        let run = place.run_id;
+        if self.runs.contains_key(&run) {
+            let message = "this socket follows the run already; unsubscribe first to begin elsewhere";
+            return Some(Told::error("already_subscribed", message, Some(run)));
+        }
+        if self.runs.len() >= MAX_RUNS {
+            let message = format!("a socket follows {MAX_RUNS} runs at most; unsubscribe from some or open another");
+            return Some(Told::error("too_many_runs", message, Some(run)));
+        }
+        let engine = self.engine.clone();
+        self.step(run, async move { Step::Opened(place, engine.stream(run, place.after_seq).await) });
+        None
+    }
+
+    pub(super) fn remove(&mut self, run: RunId) -> Told {
+        match self.runs.remove(&run) {
+            Some(handle) => {
+                handle.abort();
+                Told::Unsubscribed { run_id: run }
+            }
+            None => Told::error("not_subscribed", "this socket does not follow the run", Some(run)),
+        }
+    }
+
+    /// Waits until there is news of some run; for ever if none is followed. Dropping the future loses nothing.
+    pub(super) async fn next(&mut self) -> Step {
+        loop {
+            match self.steps.next().await {
+                Some(Ok(step)) => return step,
+                Some(Err(Aborted)) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// What to tell of a step; and the run is followed further.
+    pub(super) fn take(&mut self, step: Step) -> Result<Vec<Message>, Stop> {
+        match step {
+            Step::Opened(Place { run_id, after_seq }, Ok(stream)) => {
+                Ok(self.follow(stream, vec![Told::Subscribed { run_id, after_seq }.into()]))
+            }
+            Step::Given(stream, Ok(batch)) => {
+                let run = stream.run();
+                Ok(self.follow(stream, batch.iter().map(|event| message::event(run, event)).collect()))
+            }
+            Step::Given(stream, Err(error)) if error.is_passing() => {
+                self.step(stream.run(), async move {
+                    sleep(RETRY).await;
+                    given(stream).await
+                });
+                Ok(Vec::new())
+            }
+            Step::Opened(_, Err(EngineError::ShuttingDown)) | Step::Given(_, Err(EngineError::ShuttingDown)) => {
+                Err(Stop::Shutdown)
+            }
+            Step::Opened(Place { run_id, .. }, Err(error)) => Ok(self.fail(run_id, &error)),
+            Step::Given(stream, Err(error)) => Ok(self.fail(stream.run(), &error)),
+        }
+    }
+
+    fn follow(&mut self, stream: EventStream, mut messages: Vec<Message>) -> Vec<Message> {
+        let run = stream.run();
+        match stream.ended() {
+            Some(status) => {
+                self.runs.remove(&run);
+                messages.push(Told::End(End { run_id: run, status, last_event_seq: stream.cursor() }).into());
+            }
+            None => self.step(run, given(stream)),
+        }
+        messages
+    }
+
+    fn fail(&mut self, run: RunId, error: &EngineError) -> Vec<Message> {
+        self.runs.remove(&run);
+        vec![Told::error(error.code(), error.to_string(), Some(run)).into()]
+    }
+
+    fn step(&mut self, run: RunId, step: impl Future<Output = Step> + Send + 'static) {
+        let (handle, registration) = AbortHandle::new_pair();
+        self.runs.insert(run, handle);
+        self.steps.push(Abortable::new(Box::pin(step), registration));
+    }
+}
+
+async fn given(mut stream: EventStream) -> Step {
+    let batch = stream.next().await;
+    Step::Given(stream, batch)
+}

@@ -1,0 +1,16 @@
+//! What goes over the wire. Names are fixed; the engine's own types may change behind them.
+
+mod event;
+mod page;
+mod plan;
+mod run;
+mod step;
+
+pub(crate) use event::{Event, Transition};
+pub(crate) use page::Page;
+pub(crate) use plan::Plan;
+pub(crate) use run::{Run, RunSummary, Started};
+pub(crate) use step::StepDetail;
+
+/// The schema of any JSON value.
+pub(crate) type Any = serde_json::Value;

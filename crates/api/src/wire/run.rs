@@ -1,0 +1,136 @@
+//! A run.
+
+use milepost_core::json::Json;
+use milepost_engine::{Accepted, view};
+use serde::Serialize;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::Any;
+use super::step::{ErrorInfo, Step};
+
+/// A run in a list.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct RunSummary {
+    pub(crate) run_id: Uuid,
+    workflow: String,
+    workflow_version: String,
+    /// `pending`, `approved`, `queued`, `provisioning`, `running`, `paused`, `completed`, `failed`, `cancelled` or
+    /// `terminated`.
+    pub(crate) status: String,
+    /// `initial` or `update`.
+    trigger_type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base_run_id: Option<Uuid>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_run_id: Option<Uuid>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
+    priority: i32,
+    steps_total: u32,
+    steps_done: u32,
+    steps_failed: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorInfo>,
+    /// The number of the last event; the ETag of the run.
+    pub(crate) last_event_seq: u64,
+    #[schema(format = DateTime)]
+    created_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    started_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    completed_at: Option<String>,
+}
+
+/// A run with its steps.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Run {
+    #[serde(flatten)]
+    pub(crate) summary: RunSummary,
+    #[schema(value_type = Any)]
+    payload: Json,
+    /// The outputs of the last steps (those that nothing depends on), by step id; once the run has completed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Any>)]
+    output: Option<Json>,
+    steps: Vec<Step>,
+}
+
+impl RunSummary {
+    pub(crate) const FIELDS: &'static [&'static str] = &[
+        "run_id",
+        "workflow",
+        "workflow_version",
+        "status",
+        "trigger_type",
+        "base_run_id",
+        "parent_run_id",
+        "request_id",
+        "priority",
+        "steps_total",
+        "steps_done",
+        "steps_failed",
+        "error",
+        "last_event_seq",
+        "created_at",
+        "started_at",
+        "completed_at",
+    ];
+}
+
+impl Run {
+    /// What a run has beyond its summary.
+    pub(crate) const BODY_FIELDS: &'static [&'static str] = &["payload", "output", "steps"];
+}
+
+impl From<view::RunSummary> for RunSummary {
+    fn from(run: view::RunSummary) -> RunSummary {
+        RunSummary {
+            run_id: run.run_id.0,
+            workflow: run.workflow,
+            workflow_version: run.workflow_version,
+            status: run.status.to_string(),
+            trigger_type: run.trigger_type.to_owned(),
+            base_run_id: run.base_run_id.map(|run| run.0),
+            parent_run_id: run.parent_run_id.map(|run| run.0),
+            request_id: run.request_id,
+            priority: run.priority,
+            steps_total: run.steps_total,
+            steps_done: run.steps_done,
+            steps_failed: run.steps_failed,
+            error: run.error.map(ErrorInfo::from),
+            last_event_seq: run.last_event_seq,
+            created_at: run.created_at.to_string(),
+            started_at: run.started_at.map(|at| at.to_string()),
+            completed_at: run.completed_at.map(|at| at.to_string()),
+        }
+    }
+}
+
+impl From<view::RunView> for Run {
+    fn from(run: view::RunView) -> Run {
+        Run {
+            summary: run.summary.into(),
+            payload: run.payload,
+            output: run.output,
+            steps: run.steps.into_iter().map(Step::from).collect(),
+        }
+    }
+}
+
+/// A run that was started.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(example = json!({"run_id": "01a1defb-20b0-76b2-bcac-6128b7360903", "status": "running"}))]
+pub(crate) struct Started {
+    run_id: Uuid,
+    /// Where it stands now.
+    status: String,
+}
+
+impl From<Accepted> for Started {
+    fn from(accepted: Accepted) -> Started {
+        Started { run_id: accepted.run.0, status: accepted.status.to_string() }
+    }
+}

@@ -1,0 +1,129 @@
+//! Runs, lists, logs.
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{Api, echo, failing, request, waiting};
+
+fn ids(page: &Value) -> Vec<&str> {
+    page["items"].as_array().unwrap().iter().map(|run| run["run_id"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_run_has_an_etag_that_changes_with_its_log() {
+    let api = Api::new().await;
+    let run = api.start(&waiting()).await;
+    let path = format!("/api/v1/runs/{run}");
+    let shown = api.get(&path).await;
+    let etag = shown.headers["etag"].to_str().unwrap().to_owned();
+    assert_eq!(etag, format!("\"{}\"", shown.body["last_event_seq"]));
+    let again = api.send(request("GET", &path, &[("if-none-match", &etag)], "")).await;
+    assert_eq!(again.status, StatusCode::NOT_MODIFIED);
+    api.post(&format!("{path}/pause"), &json!({})).await;
+    let changed = api.send(request("GET", &path, &[("if-none-match", &etag)], "")).await;
+    assert_eq!((changed.status, &changed.body["status"]), (StatusCode::OK, &json!("paused")));
+}
+
+#[tokio::test]
+async fn only_the_fields_that_are_wanted_are_sent() {
+    let api = Api::new().await;
+    let run = api.ended_run(&echo()).await;
+    let shown = api.get(&format!("/api/v1/runs/{run}?fields=status,steps.step_id")).await;
+    assert_eq!(shown.body, json!({"status": "completed", "steps": [{"step_id": "only"}]}));
+    let summary = api.get(&format!("/api/v1/runs/{run}?fields=status,workflow")).await;
+    assert_eq!(summary.body, json!({"status": "completed", "workflow": "echo"}));
+    let listed = api.get("/api/v1/runs?fields=run_id").await;
+    assert_eq!(listed.body["items"], json!([{ "run_id": run }]));
+    api.get("/api/v1/runs?fields=run_di").await.is_problem(400, "unknown_field");
+}
+
+#[tokio::test]
+async fn a_list_is_read_page_by_page() {
+    let api = Api::new().await;
+    let mut started = Vec::new();
+    for _ in 0..5 {
+        started.push(api.ended_run(&echo()).await);
+    }
+    started.reverse();
+    let (mut seen, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = api.get(&format!("/api/v1/runs?limit=2{cursor}")).await.body;
+        seen.extend(ids(&page).into_iter().map(ToOwned::to_owned));
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, started);
+}
+
+#[tokio::test]
+async fn a_list_is_filtered() {
+    let api = Api::new().await;
+    let done = api.ended_run(&echo()).await;
+    let failed = api.ended_run(&failing()).await;
+    let open = api.start(&waiting()).await;
+    api.engine.flush_projections().await;
+    let named = api.post("/api/v1/runs", &json!({ "document": echo(), "request_id": "named" })).await;
+    let named = named.body["run_id"].as_str().unwrap().to_owned();
+    api.ended(&named).await;
+    let all = [&named, &open, &failed, &done];
+    let created = api.get(&format!("/api/v1/runs/{open}")).await.body["created_at"].as_str().unwrap().to_owned();
+    for (query, wanted) in [
+        (String::new(), all.to_vec()),
+        ("status=failed".to_owned(), vec![&failed]),
+        ("status=failed,running".to_owned(), vec![&open, &failed]),
+        ("workflow=echo".to_owned(), vec![&named, &done]),
+        ("workflow=echo&status=failed".to_owned(), vec![]),
+        ("request_id=named".to_owned(), vec![&named]),
+        (format!("created_after={created}"), vec![&named, &open]),
+        (format!("created_before={created}"), vec![&failed, &done]),
+    ] {
+        let page = api.get(&format!("/api/v1/runs?{query}")).await.body;
+        assert_eq!(ids(&page), wanted, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_query_that_does_not_fit_is_told() {
+    let api = Api::new().await;
+    api.get("/api/v1/runs?stauts=failed").await.is_problem(400, "bad_query");
+    api.get("/api/v1/runs?status=done").await.is_problem(400, "unknown_status");
+    api.get("/api/v1/runs?limit=0").await.is_problem(400, "bad_limit");
+    api.get("/api/v1/runs?limit=x").await.is_problem(400, "bad_query");
+    api.get("/api/v1/runs?cursor=x").await.is_problem(400, "bad_cursor");
+}
+
+#[tokio::test]
+async fn a_log_is_read_page_by_page() {
+    let api = Api::new().await;
+    let run = api.ended_run(&echo()).await;
+    let first = api.get(&format!("/api/v1/runs/{run}/events?limit=2")).await.body;
+    assert_eq!(first["items"][0]["event_type"], "RunQueued");
+    assert_eq!(first["next_cursor"], "2");
+    let rest = api.get(&format!("/api/v1/runs/{run}/events?after_seq=2")).await.body;
+    assert_eq!(rest["items"][0]["run_seq"], 3);
+    assert_eq!(rest["items"].as_array().unwrap().last().unwrap()["event_type"], "RunCompleted");
+    assert_eq!(rest["next_cursor"], Value::Null);
+}
+
+#[tokio::test]
+async fn the_changes_of_a_status_are_told() {
+    let api = Api::new().await;
+    let run = api.ended_run(&echo()).await;
+    let changes = api.get(&format!("/api/v1/runs/{run}/transitions")).await.body;
+    let to: Vec<&str> = changes["items"].as_array().unwrap().iter().map(|item| item["to"].as_str().unwrap()).collect();
+    assert_eq!(to, ["queued", "running", "completed"]);
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_not_found() {
+    let api = Api::new().await;
+    let nobody = "01a1defb-20b0-76b2-bcac-6128b7360903";
+    for path in ["", "/events", "/transitions"] {
+        api.get(&format!("/api/v1/runs/{nobody}{path}")).await.is_problem(404, "unknown_run");
+    }
+    api.get("/api/v1/runs/seven").await.is_problem(404, "unknown_run");
+    api.get("/api/v1/nothing").await.is_problem(404, "unknown_path");
+    api.send(request("DELETE", "/api/v1/runs", &[], "")).await.is_problem(405, "wrong_method");
+}

@@ -1,0 +1,237 @@
+//! RFC 6902 patches of a document: operations on its canonical form, where steps are a map by id.
+//!
+//! **Invariant:** while it is being patched, a document is never nested deeper than documents may be, and all that a patch
+//! adds is no larger than a document may be: copies of copies end early.
+
+use json_patch::{PatchErrorKind, PatchOperation};
+use serde::Deserialize as _;
+use serde_json::{Number, Value};
+
+use super::{Loaded, Problem, load_value};
+use crate::canonical;
+use crate::limits::Limits;
+
+/// Why there is no patched document.
+#[derive(Debug, thiserror::Error)]
+pub enum PatchError {
+    /// One of its operations is none, or does not fit the document; the text names it.
+    #[error("{0}")]
+    Failed(String),
+    /// All of them fit, and what they made is no document that can be run.
+    #[error("the patched document has {} problem(s)", .0.len())]
+    Invalid(Vec<Problem>),
+}
+
+/// Applies a patch to a document's canonical form, and reads what it made of it.
+///
+/// # Errors
+/// An operation does not fit, or the result has problems.
+pub fn patch(canonical: &str, operations: &Value, limits: &Limits) -> Result<Loaded, PatchError> {
+    let Some(operations) = operations.as_array() else {
+        return Err(PatchError::Failed("a patch is a list of operations, such as `[{\"op\": \"remove\", …}]`".into()));
+    };
+    let document = serde_json::from_str(canonical)
+        .map_err(|error| PatchError::Failed(format!("the document to be patched is not JSON: {error}")))?;
+    let mut patching = Patching { document, added: 0, limits };
+    for (number, operation) in (1..).zip(operations) {
+        let failed = |reason| PatchError::Failed(format!("operation {number} of the patch {reason}"));
+        let operation = PatchOperation::deserialize(operation).map_err(|error| failed(format!("is none: {error}")))?;
+        patching.apply(&operation).map_err(|reason| failed(format!("({}) {reason}", shown(&operation))))?;
+    }
+    load_value(&patching.document, limits).map_err(PatchError::Invalid)
+}
+
+struct Patching<'a> {
+    document: Value,
+    /// Bytes that operations have added so far.
+    added: usize,
+    limits: &'a Limits,
+}
+
+impl Patching<'_> {
+    fn apply(&mut self, operation: &PatchOperation) -> Result<(), String> {
+        match operation {
+            PatchOperation::Test(test) => {
+                let found = self.document.pointer(test.path.as_str()).ok_or("finds nothing there")?;
+                return if same(found, &test.value) { Ok(()) } else { Err("finds another value there".to_owned()) };
+            }
+            PatchOperation::Add(add) => self.check_added(&add.value, add.path.as_str())?,
+            PatchOperation::Replace(replace) => self.check_added(&replace.value, replace.path.as_str())?,
+            PatchOperation::Copy(copy) => {
+                let source = self.document.pointer(copy.from.as_str()).ok_or("has nothing at `from`")?.clone();
+                self.check_added(&source, copy.path.as_str())?;
+            }
+            PatchOperation::Move(moved) => {
+                let source = self.document.pointer(moved.from.as_str()).ok_or("has nothing at `from`")?;
+                self.check_depth(source, moved.path.as_str())?;
+            }
+            PatchOperation::Remove(_) => {}
+        }
+        json_patch::patch_unsafe(&mut self.document, std::slice::from_ref(operation))
+            .map_err(|error| reason(&error.kind, operation).to_owned())
+    }
+
+    fn check_added(&mut self, value: &Value, path: &str) -> Result<(), String> {
+        self.check_depth(value, path)?;
+        self.added += canonical::write(value).len();
+        if self.added > self.limits.document_bytes {
+            return Err(format!("makes the patch add more than {} bytes", self.limits.document_bytes));
+        }
+        Ok(())
+    }
+
+    fn check_depth(&self, value: &Value, path: &str) -> Result<(), String> {
+        let left = self.limits.json_depth.checked_sub(path.matches('/').count());
+        if left.is_none_or(|left| is_deeper(value, left)) {
+            return Err(format!("nests the document deeper than {} levels", self.limits.json_depth));
+        }
+        Ok(())
+    }
+}
+
+fn is_deeper(value: &Value, left: usize) -> bool {
+    match value {
+        Value::Array(items) => left == 0 || items.iter().any(|item| is_deeper(item, left - 1)),
+        Value::Object(map) => left == 0 || map.values().any(|item| is_deeper(item, left - 1)),
+        _ => false,
+    }
+}
+
+/// Equal as RFC 6902 has it: numbers by their value, 1 and 1.0 are the same.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => same_number(a, b),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| same(a, b)))
+        }
+        (a, b) => a == b,
+    }
+}
+
+fn same_number(a: &Number, b: &Number) -> bool {
+    a == b || ((a.is_f64() || b.is_f64()) && a.as_f64() == b.as_f64())
+}
+
+/// `replace /steps/brief/skill`.
+fn shown(operation: &PatchOperation) -> String {
+    let name = match operation {
+        PatchOperation::Add(_) => "add",
+        PatchOperation::Remove(_) => "remove",
+        PatchOperation::Replace(_) => "replace",
+        PatchOperation::Move(_) => "move",
+        PatchOperation::Copy(_) => "copy",
+        PatchOperation::Test(_) => "test",
+    };
+    format!("`{name} {}`", operation.path().as_str())
+}
+
+fn reason(kind: &PatchErrorKind, operation: &PatchOperation) -> &'static str {
+    let adds = matches!(operation, PatchOperation::Add(_) | PatchOperation::Copy(_) | PatchOperation::Move(_));
+    match kind {
+        PatchErrorKind::InvalidFromPointer => "has nothing at `from`",
+        PatchErrorKind::CannotMoveInsideItself => "would move a value into itself",
+        PatchErrorKind::InvalidPointer if adds => "has no place for it there: what it would stand in does not exist",
+        _ => "finds nothing there",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const DOCUMENT: &str =
+        r#"{"name":"t","steps":{"a":{"input":{"n":1,"xs":[1,2.5]},"skill":"x"},"b":{"depends_on":["a"],"skill":"x"}}}"#;
+
+    fn patched(operations: Value) -> Result<Loaded, PatchError> {
+        patch(DOCUMENT, &operations, &Limits::default())
+    }
+
+    #[track_caller]
+    fn failed(operations: Value) -> String {
+        match patched(operations) {
+            Err(PatchError::Failed(reason)) => reason,
+            other => panic!("it should have failed: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn steps_are_changed_added_and_removed_by_their_ids() {
+        let operations = json!([
+            {"op": "replace", "path": "/steps/a/input/n", "value": 2},
+            {"op": "add", "path": "/steps/c", "value": {"skill": "y", "depends_on": ["a"]}},
+            {"op": "remove", "path": "/steps/b"},
+            {"op": "copy", "from": "/steps/c", "path": "/steps/d"},
+            {"op": "move", "from": "/steps/c", "path": "/steps/e"},
+        ]);
+        let loaded = patched(operations).unwrap();
+        assert_eq!(
+            loaded.canonical,
+            r#"{"name":"t","steps":{"a":{"input":{"n":2,"xs":[1,2.5]},"skill":"x"},"d":{"depends_on":["a"],"skill":"y"},"e":{"depends_on":["a"],"skill":"y"}}}"#
+        );
+        assert_eq!(loaded.plan.hash, loaded.hash);
+        assert_eq!(loaded.plan.steps.len(), 3);
+    }
+
+    #[test]
+    fn an_empty_patch_leaves_the_document_as_it_is() {
+        assert_eq!(patched(json!([])).unwrap().canonical, DOCUMENT);
+    }
+
+    #[test]
+    fn a_test_compares_numbers_by_their_value() {
+        let test = |value: Value| json!([{"op": "test", "path": "/steps/a/input", "value": value}]);
+        patched(test(json!({"xs": [1.0, 2.5], "n": 1.0}))).unwrap();
+        for other in [json!({"n": 1}), json!({"n": 1, "xs": [1, 2]}), json!({"n": "1", "xs": [1, 2.5]}), json!(null)] {
+            assert_eq!(
+                failed(test(other)),
+                "operation 1 of the patch (`test /steps/a/input`) finds another value there"
+            );
+        }
+        assert!(same(&json!(9_007_199_254_740_993_u64), &json!(9_007_199_254_740_993_u64)));
+        assert!(!same(&json!(9_007_199_254_740_993_u64), &json!(9_007_199_254_740_992_u64)));
+    }
+
+    #[test]
+    fn an_operation_that_does_not_fit_is_named() {
+        let second = |operation: Value| failed(json!([{"op": "remove", "path": "/steps/b"}, operation]));
+        for (operation, told) in [
+            (json!({"op": "remove", "path": "/steps/b"}), "operation 2 of the patch (`remove /steps/b`) finds nothing"),
+            (json!({"op": "replace", "path": "/steps/x", "value": 1}), "(`replace /steps/x`) finds nothing there"),
+            (json!({"op": "add", "path": "/steps/x/input", "value": 1}), "(`add /steps/x/input`) has no place for it"),
+            (json!({"op": "add", "path": "/steps/a/input/xs/9", "value": 1}), "has no place for it"),
+            (json!({"op": "copy", "from": "/steps/x", "path": "/steps/y"}), "has nothing at `from`"),
+            (json!({"op": "move", "from": "/steps/x", "path": "/steps/y"}), "has nothing at `from`"),
+            (json!({"op": "move", "from": "/steps", "path": "/steps/y"}), "into itself"),
+            (json!({"op": "test", "path": "/steps/x", "value": 1}), "(`test /steps/x`) finds nothing there"),
+            (json!({"op": "grow", "path": "/steps/x"}), "operation 2 of the patch is none"),
+            (json!({"op": "add", "path": "/steps/x"}), "missing field `value`"),
+            (json!("remove"), "operation 2 of the patch is none"),
+        ] {
+            let reason = second(operation.clone());
+            assert!(reason.contains(told), "{operation}: {reason}");
+        }
+        assert!(failed(json!({"op": "remove", "path": "/steps/b"})).contains("a list of operations"));
+    }
+
+    #[test]
+    fn what_it_makes_is_checked_like_any_document() {
+        let Err(PatchError::Invalid(problems)) = patched(json!([{"op": "remove", "path": "/steps/a"}])) else {
+            panic!("`b` depends on a step that is gone");
+        };
+        assert_eq!((problems[0].code, problems[0].path.as_str()), ("unknown_step", "/steps/b/depends_on/0"));
+    }
+
+    #[test]
+    fn copies_of_copies_end_early() {
+        let copies: Vec<Value> = (0..60).map(|n| json!({"op": "copy", "from": "", "path": format!("/{n}")})).collect();
+        assert!(failed(json!(copies)).contains("add more than 4194304 bytes"));
+        let deep: Vec<Value> =
+            (0..200).map(|_| json!({"op": "copy", "from": "/steps/a/input", "path": "/steps/a/input/n"})).collect();
+        assert!(failed(json!(deep)).contains("deeper than 64 levels"));
+        let path = "/a".repeat(65);
+        assert!(failed(json!([{"op": "add", "path": path, "value": 1}])).contains("deeper than 64 levels"));
+    }
+}

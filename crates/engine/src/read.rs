@@ -1,0 +1,187 @@
+//! Reading one run: as it is, or as it was after any of its events.
+//!
+//! The projection may be a moment behind, so the log after it is read with it: a caller sees its own write. A run that was
+//! projected to its end costs no look at the log but for the values that its events carry.
+
+use std::sync::Arc;
+
+use milepost_core::codec;
+use milepost_core::event::StepRef;
+use milepost_core::id::{OrgId, RunId};
+use milepost_core::plan::Plan;
+use milepost_core::record::EventRow;
+use milepost_store::Store;
+use milepost_store::rows::HeadRow;
+
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::plans::Plans;
+use crate::projector::{Projection, catch_up};
+use crate::view::{Carried, RunSummary, RunView, StepView, run_view, step_view};
+
+impl Engine {
+    /// A run as it is now.
+    ///
+    /// # Errors
+    /// There is no such run, or it cannot be read.
+    pub async fn run(&self, run: RunId) -> Result<RunView, EngineError> {
+        self.reader().now(self.org, run).await
+    }
+
+    /// A run as it was after its event `seq`.
+    ///
+    /// # Errors
+    /// There is no such run, it has no such event, or it cannot be read.
+    pub async fn run_at(&self, run: RunId, seq: u64) -> Result<RunView, EngineError> {
+        self.reader().at(self.org, run, seq).await
+    }
+
+    /// A run as it is now, without its steps, payload and output: what a list shows of it.
+    ///
+    /// # Errors
+    /// There is no such run, or it cannot be read.
+    pub async fn summary(&self, run: RunId) -> Result<RunSummary, EngineError> {
+        self.reader().summary(self.org, run).await
+    }
+
+    /// One step of a run whose head was read, as it is now.
+    pub(crate) async fn step_now(&self, head: &HeadRow, plan: &Plan, step: StepRef) -> Result<StepView, EngineError> {
+        self.reader().step(head, plan, step).await
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader { store: &*self.store, plans: &self.plans }
+    }
+}
+
+/// A run as it is now. Needs no engine.
+///
+/// # Errors
+/// There is no such run, or it cannot be read.
+pub async fn read_run(store: &Arc<dyn Store>, org: OrgId, run: RunId) -> Result<RunView, EngineError> {
+    let plans = Plans::new(store.clone());
+    Reader { store: &**store, plans: &plans }.now(org, run).await
+}
+
+struct Reader<'a> {
+    store: &'a dyn Store,
+    plans: &'a Plans,
+}
+
+impl Reader<'_> {
+    async fn now(&self, org: OrgId, run: RunId) -> Result<RunView, EngineError> {
+        let head = self.head(org, run).await?;
+        let projection = match self.store.projection(org, run).await? {
+            Some((snapshot, steps)) => Projection::whole(snapshot, steps),
+            None => Projection::default(),
+        };
+        self.view(&head, projection, head.last_seq).await
+    }
+
+    async fn at(&self, org: OrgId, run: RunId, seq: u64) -> Result<RunView, EngineError> {
+        let head = self.head(org, run).await?;
+        if seq == 0 || seq > head.last_seq {
+            return Err(EngineError::NoSuchEvent { run, seq, last_seq: head.last_seq });
+        }
+        self.view(&head, Projection::default(), seq).await
+    }
+
+    async fn summary(&self, org: OrgId, run: RunId) -> Result<RunSummary, EngineError> {
+        let head = self.head(org, run).await?;
+        let projection = self.store.snapshot(org, run).await?.map(Projection::partial).unwrap_or_default();
+        if projection.last_seq() < head.last_seq {
+            let plan = self.plans.by_hash(org, head.plan_hash).await?;
+            let projection = self.read_on(&head, &plan, projection, head.last_seq, |_| {}).await?;
+            return self.summary_of(&head, &projection).await;
+        }
+        self.summary_of(&head, &projection).await
+    }
+
+    async fn summary_of(&self, head: &HeadRow, projection: &Projection) -> Result<RunSummary, EngineError> {
+        match projection.snapshot() {
+            Some(snapshot) => Ok(RunSummary::from(snapshot)),
+            None => Err(self.unreadable(head).await),
+        }
+    }
+
+    async fn step(&self, head: &HeadRow, plan: &Plan, step: StepRef) -> Result<StepView, EngineError> {
+        let name = step.name(plan);
+        let mut projection = Projection::default();
+        if let Some(snapshot) = self.store.snapshot(head.org, head.run).await? {
+            projection = Projection::partial(snapshot);
+            projection.add(self.store.steps_by_id(head.org, head.run, std::slice::from_ref(&name)).await?);
+        }
+        let mut carried = Carried::new();
+        let projection = self.read_on(head, plan, projection, head.last_seq, |row| keep(&mut carried, row)).await?;
+        let row = projection.steps().get(&name);
+        if let Some(seq) = row.and_then(|row| row.output_seq).filter(|seq| !carried.contains_key(seq)) {
+            let rows = self.store.events_at(head.org, head.run, &[seq]).await?;
+            rows.iter().for_each(|row| keep(&mut carried, row));
+        }
+        let ended = projection.snapshot().is_some_and(|snapshot| snapshot.status.is_terminal());
+        Ok(step_view(plan, step, row, &carried, ended))
+    }
+
+    async fn head(&self, org: OrgId, run: RunId) -> Result<HeadRow, EngineError> {
+        self.store.head(org, run).await?.ok_or(EngineError::NoSuchRun(run))
+    }
+
+    /// The run after its event `until`, from a projection that stands there or before.
+    async fn view(&self, head: &HeadRow, projection: Projection, until: u64) -> Result<RunView, EngineError> {
+        let plan = self.plans.by_hash(head.org, head.plan_hash).await?;
+        let mut carried = Carried::new();
+        let projection = self.read_on(head, &plan, projection, until, |row| keep(&mut carried, row)).await?;
+        self.read_carried(head, &projection, &mut carried).await?;
+        match run_view(&plan, &projection, &carried) {
+            Some(view) => Ok(view),
+            None => Err(self.unreadable(head).await),
+        }
+    }
+
+    async fn read_on(
+        &self,
+        head: &HeadRow,
+        plan: &Plan,
+        projection: Projection,
+        until: u64,
+        see: impl FnMut(&EventRow),
+    ) -> Result<Projection, EngineError> {
+        match catch_up(self.store, head.org, head.run, plan, projection, until, see).await? {
+            Some(projection) if projection.last_seq() >= until => Ok(projection),
+            _ => Err(self.unreadable(head).await),
+        }
+    }
+
+    /// The payload and the outputs, where they were not on the way.
+    async fn read_carried(
+        &self,
+        head: &HeadRow,
+        projection: &Projection,
+        carried: &mut Carried,
+    ) -> Result<(), EngineError> {
+        let outputs = projection.steps().values().filter_map(|step| step.output_seq);
+        let seqs: Vec<u64> = outputs.chain([1]).filter(|seq| !carried.contains_key(seq)).collect();
+        if !seqs.is_empty() {
+            let rows = self.store.events_at(head.org, head.run, &seqs).await?;
+            rows.iter().for_each(|row| keep(carried, row));
+        }
+        Ok(())
+    }
+
+    /// Its log is not whole: the run is damaged, or it was forgotten while it was being read.
+    async fn unreadable(&self, head: &HeadRow) -> EngineError {
+        match self.head(head.org, head.run).await {
+            Ok(_) => EngineError::Corrupt { run: head.run, reason: "its log has a gap".to_owned() },
+            Err(error) => error,
+        }
+    }
+}
+
+/// Keeps the value that a row carries, if it carries one that a view shows.
+fn keep(carried: &mut Carried, row: &EventRow) {
+    if matches!(&*row.event_type, "StepCompleted" | "RunQueued")
+        && let Ok(value) = codec::carried_value(row)
+    {
+        carried.insert(row.seq, value);
+    }
+}

@@ -1,0 +1,62 @@
+//! Starting runs and sending them signals, through an engine in this process.
+
+use std::sync::Arc;
+
+use milepost_core::document::Loaded;
+use milepost_core::id::RunId;
+use milepost_core::plan::Plan;
+use milepost_core::run::Signal;
+use milepost_engine::Engine;
+use serde_json::json;
+
+use super::Local;
+use crate::backend::caller_trace;
+use crate::backend::{Begun, Documents, NewRun, NewSignal, Subject};
+use crate::progress::Outline;
+use crate::wire::{Accepted, Said};
+
+impl Local {
+    pub(in crate::backend) async fn start(&self, new: NewRun) -> anyhow::Result<Begun> {
+        let engine = self.engine().await?;
+        let NewRun { subject, payload, request_id, priority, start_at } = new;
+        let new = milepost_engine::NewRun { payload, request_id, priority, start_at, trace: caller_trace() };
+        let (accepted, outline) = match subject {
+            Subject::Workflow(reference) => (engine.start(&reference, new).await?, None),
+            Subject::Documents(documents) => {
+                let plan = deploy(engine, *documents, &new).await?;
+                let accepted = engine.start_plan(&plan, new).await?;
+                // A run that was there already may be one of another document.
+                (accepted, (!accepted.existing).then(|| Outline::of_plan(&plan)))
+            }
+        };
+        let said = Said::of(&json!({ "run_id": accepted.run, "status": accepted.status }))?;
+        Ok(Begun { said, existing: accepted.existing, outline })
+    }
+
+    pub(in crate::backend) async fn signal(&self, run: RunId, signal: NewSignal) -> anyhow::Result<Said<Accepted>> {
+        let NewSignal { name, signal_id, step_id, payload } = signal;
+        let signal = Signal { id: signal_id, name, step: step_id, payload };
+        let accepted = self.engine().await?.signal(run, signal).await?;
+        Said::of(&json!({
+            "accepted": true,
+            "run_id": run,
+            "status": accepted.status,
+            "signal_id": signal_id,
+        }))
+    }
+}
+
+/// Checks everything, then deploys everything: what is refused leaves nothing behind.
+async fn deploy(engine: &Engine, documents: Documents, new: &milepost_engine::NewRun) -> anyhow::Result<Arc<Plan>> {
+    for other in &documents.others {
+        engine.check_skills(&other.plan)?;
+    }
+    let Loaded { canonical, hash, plan } = documents.first;
+    let plan = Arc::new(plan);
+    engine.check_start(&plan, new)?;
+    for other in documents.others {
+        engine.deploy_loaded(other).await?;
+    }
+    let plan = Arc::into_inner(plan).ok_or_else(|| anyhow::anyhow!("the plan is still being checked"))?;
+    Ok(engine.deploy_loaded(Loaded { canonical, hash, plan }).await?)
+}

@@ -1,0 +1,70 @@
+//! What a database has of definitions.
+
+use milepost_core::document::{self, Loaded};
+use milepost_core::hash::Digest;
+use milepost_core::id::OrgId;
+use milepost_core::json::Json;
+use milepost_engine::EngineError;
+use milepost_store::rows::TagRow;
+use serde_json::json;
+
+use super::Local;
+use crate::wire::{Definition, Deployed, Page, Said, Workflow};
+
+const ORG: OrgId = OrgId::DEFAULT;
+
+impl Local {
+    pub(in crate::backend) async fn deploy(
+        &self,
+        document: Loaded,
+        tag: Option<&str>,
+    ) -> anyhow::Result<Said<Deployed>> {
+        let tag = tag.map_or_else(|| document.plan.name.to_string(), ToOwned::to_owned);
+        let (plan, deployed) = self.engine().await?.deploy_as(&tag, document).await?;
+        Said::of(&json!({
+            "revision_id": deployed.revision_id,
+            "version_hash": format!("sha256:{}", plan.hash),
+            "tag": tag,
+            "tag_version": deployed.tag_version,
+        }))
+    }
+
+    pub(in crate::backend) async fn workflows(
+        &self,
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> anyhow::Result<Page<Said<Workflow>>> {
+        let mut rows = self.store.tags(ORG, cursor, limit.saturating_add(1)).await?;
+        let more = rows.len() > limit as usize;
+        rows.truncate(limit as usize);
+        let next_cursor = rows.last().filter(|_| more).map(|row| row.tag.clone());
+        let workflow = |row: &TagRow| {
+            Said::of(&json!({
+                "tag": row.tag,
+                "version_hash": format!("sha256:{}", row.target),
+                "revision_id": row.revision_id,
+                "tag_version": row.version,
+                "moved_at": row.moved_at,
+            }))
+        };
+        Ok(Page { items: rows.iter().map(workflow).collect::<anyhow::Result<_>>()?, next_cursor })
+    }
+
+    pub(in crate::backend) async fn workflow(&self, reference: &str) -> anyhow::Result<Said<Definition>> {
+        let unknown = || EngineError::NoSuchWorkflow(reference.to_owned());
+        let hash: Digest = match reference.strip_prefix("sha256:") {
+            Some(hex) => hex.parse().map_err(|_| unknown())?,
+            None => self.store.tag(ORG, reference).await?.ok_or_else(unknown)?.target,
+        };
+        let blob = self.store.blob(ORG, hash).await?.ok_or_else(unknown)?;
+        let document = Json::parse(&String::from_utf8(blob.content)?)?;
+        let plan = document::load_stored(document.as_str()).map_err(EngineError::Invalid)?;
+        Said::of(&json!({
+            "ref": reference,
+            "name": plan.name,
+            "version": plan.version,
+            "version_hash": format!("sha256:{hash}"),
+            "document": document,
+        }))
+    }
+}

@@ -1,0 +1,239 @@
+//! Whoever does what the verbs ask for: a server, or an engine in this process on a database. Both answer in the same words.
+
+pub(crate) mod feed;
+mod local;
+pub(crate) mod logs;
+mod request;
+
+use milepost_core::document;
+use milepost_core::hash::Digest;
+use milepost_core::id::RunId;
+use milepost_core::limits::Limits;
+use milepost_core::trace::TraceContext;
+use milepost_engine::view::EventView;
+use serde::Deserialize;
+
+use crate::client::Client;
+use crate::progress::Outline;
+use crate::target::Target;
+use crate::wire::{
+    Accepted, Bulk, Definition, Deployed, LogLine, Page, Run, Said, Started, StepDetail, Summary, Transition, Workflow,
+};
+use feed::Feed;
+use local::Local;
+pub(crate) use local::{RunSettings, config, traces};
+use logs::Logs;
+pub(crate) use request::{Action, BulkOrder, Documents, NewRun, NewSignal, RunFilter, Subject, joined};
+
+#[derive(Debug)]
+pub(crate) enum Backend {
+    Local(Box<Local>),
+    Remote(Client),
+}
+
+/// What a verb does with a database.
+#[derive(Debug)]
+pub(crate) enum Access {
+    Read,
+    /// Writes to one that is there, and leaves the steps to whoever runs them.
+    Write(Limits),
+    /// The same, and makes the database where there is none.
+    Make(Limits),
+    /// Carries steps out.
+    Run(RunSettings),
+}
+
+/// A run that was started.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) said: Said<Started>,
+    /// It was there already, with the same request id.
+    pub(crate) existing: bool,
+    /// Of a run whose document is at hand.
+    pub(crate) outline: Option<Outline>,
+}
+
+impl Backend {
+    pub(crate) async fn open(target: Target, access: Access) -> anyhow::Result<Backend> {
+        Ok(match target {
+            Target::Server(server) => Backend::Remote(Client::new(server)?),
+            Target::Database(database) => Backend::Local(Box::new(Local::open(database, access).await?)),
+        })
+    }
+
+    /// Ends in good order. Steps under way here are left to the next process.
+    pub(crate) async fn close(self) {
+        if let Backend::Local(local) = self {
+            local.close().await;
+        }
+    }
+
+    /// The flag that names it, for a command that is shown to somebody.
+    pub(crate) fn as_flag(&self) -> String {
+        match self {
+            Backend::Local(local) => local.database().as_flag(),
+            Backend::Remote(client) => Target::Server(client.server().clone()).as_flag(),
+        }
+    }
+
+    pub(crate) async fn list(
+        &self,
+        filter: &RunFilter,
+        cursor: Option<RunId>,
+        limit: u32,
+    ) -> anyhow::Result<Page<Said<Summary>>> {
+        match self {
+            Backend::Local(local) => local.list(filter, cursor, limit).await,
+            Backend::Remote(client) => client.list(filter, cursor, limit).await,
+        }
+    }
+
+    /// Whether there is such a run.
+    pub(crate) async fn has(&self, run: RunId) -> anyhow::Result<bool> {
+        match self {
+            Backend::Local(local) => local.has(run).await,
+            Backend::Remote(client) => client.has(run).await,
+        }
+    }
+
+    pub(crate) async fn show(&self, run: RunId) -> anyhow::Result<Said<Run>> {
+        match self {
+            Backend::Local(local) => local.show(run).await,
+            Backend::Remote(client) => client.show(run).await,
+        }
+    }
+
+    /// One step with its attempts, its input and its output.
+    pub(crate) async fn step(&self, run: RunId, step: &str) -> anyhow::Result<Said<StepDetail>> {
+        match self {
+            Backend::Local(local) => local.step(run, step).await,
+            Backend::Remote(client) => client.step(run, step).await,
+        }
+    }
+
+    /// A page of what the run's steps said, or one of them.
+    pub(crate) async fn log_page(
+        &self,
+        run: RunId,
+        step: Option<&str>,
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> anyhow::Result<Page<Said<LogLine>>> {
+        match self {
+            Backend::Local(local) => local.log_page(run, step, cursor, limit).await,
+            Backend::Remote(client) => client.log_page(run, step, cursor, limit).await,
+        }
+    }
+
+    /// One word to many runs.
+    pub(crate) async fn bulk(&self, order: &BulkOrder) -> anyhow::Result<Said<Bulk>> {
+        match self {
+            Backend::Local(local) => local.bulk(order).await,
+            Backend::Remote(client) => client.bulk(order).await,
+        }
+    }
+
+    pub(crate) async fn transitions(&self, run: RunId) -> anyhow::Result<Vec<Transition>> {
+        match self {
+            Backend::Local(local) => local.transitions(run).await,
+            Backend::Remote(client) => client.transitions(run).await,
+        }
+    }
+
+    /// At most `limit` events after `after_seq`.
+    pub(crate) async fn events(&self, run: RunId, after_seq: u64, limit: u32) -> anyhow::Result<Page<Said<EventView>>> {
+        match self {
+            Backend::Local(local) => local.events(run, after_seq, limit).await,
+            Backend::Remote(client) => client.events(run, after_seq, limit).await,
+        }
+    }
+
+    /// The events after `after_seq` as they happen, up to the run's end.
+    pub(crate) fn feed(&self, run: RunId, after_seq: u64) -> Feed {
+        match self {
+            Backend::Local(local) => local.feed(run, after_seq),
+            Backend::Remote(client) => client.stream(run, after_seq),
+        }
+    }
+
+    /// What the run's steps say while it is followed.
+    pub(crate) fn logs(&self, run: RunId) -> Logs {
+        match self {
+            Backend::Local(local) => local.logs(),
+            Backend::Remote(client) => client.follow_logs(run),
+        }
+    }
+
+    pub(crate) async fn signal(&self, run: RunId, signal: NewSignal) -> anyhow::Result<Said<Accepted>> {
+        match self {
+            Backend::Local(local) => local.signal(run, signal).await,
+            Backend::Remote(client) => client.signal(run, &signal).await,
+        }
+    }
+
+    pub(crate) async fn start(&self, new: NewRun) -> anyhow::Result<Begun> {
+        match self {
+            Backend::Local(local) => local.start(new).await,
+            Backend::Remote(client) => client.start(new).await,
+        }
+    }
+
+    /// Stores the documents of a file and points names at them: the first under `tag` if that is given.
+    pub(crate) async fn deploy(
+        &self,
+        documents: Documents,
+        tag: Option<&str>,
+        message: Option<&str>,
+    ) -> anyhow::Result<Vec<Said<Deployed>>> {
+        let mut deployed = Vec::new();
+        for document in std::iter::once(documents.first).chain(documents.others) {
+            deployed.push(match self {
+                Backend::Local(local) => local.deploy(document, tag).await?,
+                Backend::Remote(client) => client.deploy(&document, tag, message).await?,
+            });
+        }
+        Ok(deployed)
+    }
+
+    /// Names and what they point at, by name.
+    pub(crate) async fn workflows(&self, cursor: Option<&str>, limit: u32) -> anyhow::Result<Page<Said<Workflow>>> {
+        match self {
+            Backend::Local(local) => local.workflows(cursor, limit).await,
+            Backend::Remote(client) => client.workflows(cursor, limit).await,
+        }
+    }
+
+    /// The document that a reference means, and what is known of it.
+    pub(crate) async fn workflow(&self, reference: &str) -> anyhow::Result<Said<Definition>> {
+        match self {
+            Backend::Local(local) => local.workflow(reference).await,
+            Backend::Remote(client) => client.workflow(reference).await,
+        }
+    }
+
+    /// The steps of a run as they are shown: by its document, and where that cannot be had by its own list.
+    pub(crate) async fn outline(&self, run: RunId) -> anyhow::Result<Outline> {
+        if let Some(outline) = self.outline_by_document(run).await {
+            return Ok(outline);
+        }
+        let view = self.show(run).await?;
+        Ok(Outline::of_names(view.value.steps.iter().map(|step| step.step_id.as_str())))
+    }
+
+    async fn outline_by_document(&self, run: RunId) -> Option<Outline> {
+        #[derive(Deserialize)]
+        struct Queued {
+            plan_hash: Digest,
+        }
+        let first = self.events(run, 0, 1).await.ok()?.items.into_iter().next()?;
+        let queued: Queued = serde_json::from_str(first.value.data.as_str()).ok()?;
+        let definition = self.workflow(&format!("sha256:{}", queued.plan_hash)).await.ok()?;
+        let plan = document::load_stored(definition.value.document.as_str()).ok()?;
+        Some(Outline::of_plan(&plan))
+    }
+}
+
+/// Whoever traces what starts this program finds the run in the same trace.
+pub(crate) fn caller_trace() -> Option<TraceContext> {
+    std::env::var("TRACEPARENT").ok().and_then(|text| text.parse().ok())
+}

@@ -1,0 +1,232 @@
+//! `bench server` and `bench streams`: a server in a process of its own, under load from this one.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, ensure};
+use milepost_core::time::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::child::Server;
+use super::http::Connection;
+use super::load::Driven;
+use super::measure::{self, round};
+
+const WORKFLOW: &str =
+    r#"{"document": {"name": "bench.http", "steps": {"only": {"skill": "echo", "input": {"n": "${{ payload.n }}"}}}}}"#;
+const START: &str = r#"{"workflow":"bench.http","payload":{"n":1}}"#;
+/// Events of the run that streams are measured with: some a moment, for some seconds.
+const TICKS: usize = 100;
+
+/// What a server load is told.
+pub(super) struct Load {
+    pub(super) runs: usize,
+    pub(super) concurrency: usize,
+    pub(super) subscribers: usize,
+}
+
+#[derive(Deserialize)]
+struct Started {
+    run_id: String,
+}
+
+/// Starts runs over HTTP while others read runs and follow one, then reads pages of the list.
+pub(super) async fn server(server: &Server, load: &Load) -> anyhow::Result<Value> {
+    deploy(&server.host, WORKFLOW).await?;
+    // A few to warm up.
+    start_runs(&server.host, 64, 8, &Mutex::default()).await?;
+    let cpu = measure::process_cpu_s(&server.pid().to_string());
+    let recent = Mutex::new(String::new());
+    let over = AtomicBool::new(false);
+    let ticking = start_ticking(&server.host).await?;
+    let (started, read, seen) = tokio::join!(
+        async {
+            let started = start_runs(&server.host, load.runs, load.concurrency, &recent).await;
+            over.store(true, Ordering::Relaxed);
+            started
+        },
+        read_runs(&server.host, &recent, &over),
+        follow(&server.host, &ticking),
+    );
+    let (started, read, seen) = (started?, read?, seen?);
+    let used = measure::process_cpu_s(&server.pid().to_string()) - cpu;
+    let listed = list_pages(&server.host, 200).await?;
+    Ok(json!({
+        "scenario": "server", "runs": load.runs, "concurrency": load.concurrency,
+        "wall_s": round(started.wall_s), "runs_per_s": round(load.runs as f64 / started.wall_s),
+        "start_p50_ms": round(started.percentile_ms(50)), "start_p99_ms": round(started.percentile_ms(99)),
+        "get_p50_ms": round(read.percentile_ms(50)), "get_p99_ms": round(read.percentile_ms(99)), "gets": read.count(),
+        "list_p50_ms": round(listed.percentile_ms(50)), "list_p99_ms": round(listed.percentile_ms(99)),
+        "sse_p50_ms": round(seen.percentile_ms(50)), "sse_p99_ms": round(seen.percentile_ms(99)), "sse_events": seen.count(),
+        "server_cpu_s": round(used), "server_rss_mib": round(measure::process_rss_mib(server.pid())),
+        "ready_s": round(server.ready_s),
+    }))
+}
+
+/// Many subscribers of one run while many runs are started: nobody may miss an event.
+pub(super) async fn streams(server: &Server, load: &Load) -> anyhow::Result<Value> {
+    deploy(&server.host, WORKFLOW).await?;
+    start_runs(&server.host, 64, 8, &Mutex::default()).await?;
+    let ticking = start_ticking(&server.host).await?;
+    let mut subscribers = Vec::with_capacity(load.subscribers);
+    for _ in 0..load.subscribers {
+        let (host, run) = (server.host.clone(), ticking.clone());
+        subscribers.push(tokio::spawn(async move { subscribe(&host, &run).await }));
+    }
+    let began = Instant::now();
+    let started = start_runs(&server.host, load.runs, load.concurrency, &Mutex::default()).await?;
+    let mut latencies = Vec::new();
+    let mut events = None;
+    for subscriber in subscribers {
+        let seen = subscriber.await??;
+        ensure!(*events.get_or_insert(seen.len()) == seen.len(), "subscribers saw different numbers of events");
+        latencies.extend(seen);
+    }
+    let seen = Driven::of(began.elapsed().as_secs_f64(), latencies);
+    Ok(json!({
+        "scenario": "streams", "runs": load.runs, "concurrency": load.concurrency, "subscribers": load.subscribers,
+        "runs_per_s": round(load.runs as f64 / started.wall_s),
+        "start_p50_ms": round(started.percentile_ms(50)), "start_p99_ms": round(started.percentile_ms(99)),
+        "events_per_subscriber": events, "lost": 0,
+        "seen_p50_ms": round(seen.percentile_ms(50)), "seen_p99_ms": round(seen.percentile_ms(99)),
+        "server_rss_mib": round(measure::process_rss_mib(server.pid())),
+    }))
+}
+
+async fn deploy(host: &str, body: &str) -> anyhow::Result<()> {
+    let mut connection = Connection::open(host).await?;
+    let (status, body) = connection.call("POST", "/api/v1/workflows", body).await?;
+    ensure!(status < 300, "deploying answered {status}: {}", String::from_utf8_lossy(body));
+    Ok(())
+}
+
+async fn start(connection: &mut Connection, body: &str) -> anyhow::Result<String> {
+    let (status, body) = connection.call("POST", "/api/v1/runs", body).await?;
+    ensure!(status == 201, "starting answered {status}: {}", String::from_utf8_lossy(body));
+    Ok(serde_json::from_slice::<Started>(body)?.run_id)
+}
+
+/// A run that makes a few events every 30 ms for some seconds.
+async fn start_ticking(host: &str) -> anyhow::Result<String> {
+    let steps: serde_json::Map<String, Value> = (0..TICKS)
+        .map(|n| {
+            let after: Vec<String> = (n > 0).then(|| format!("t{:03}", n - 1)).into_iter().collect();
+            (format!("t{n:03}"), json!({"skill": "sleep", "input": {"ms": 30}, "depends_on": after}))
+        })
+        .collect();
+    let body = json!({ "document": {"name": "bench.ticking", "steps": steps} }).to_string();
+    start(&mut Connection::open(host).await?, &body).await
+}
+
+async fn start_runs(host: &str, runs: usize, concurrency: usize, recent: &Mutex<String>) -> anyhow::Result<Driven> {
+    let next = Arc::new(AtomicUsize::new(0));
+    let began = Instant::now();
+    let callers = (0..concurrency).map(|_| async {
+        let mut connection = Connection::open(host).await?;
+        let mut latencies = Vec::new();
+        while next.fetch_add(1, Ordering::Relaxed) < runs {
+            let began = Instant::now();
+            let run = start(&mut connection, START).await?;
+            latencies.push(micros(began));
+            *recent.lock().expect("no holder of this lock panics") = run;
+        }
+        anyhow::Ok(latencies)
+    });
+    let latencies: anyhow::Result<Vec<Vec<u64>>> = futures::future::join_all(callers).await.into_iter().collect();
+    Ok(Driven::of(began.elapsed().as_secs_f64(), latencies?.concat()))
+}
+
+/// Reads the run that was started last, every two milliseconds.
+async fn read_runs(host: &str, recent: &Mutex<String>, over: &AtomicBool) -> anyhow::Result<Driven> {
+    let mut connection = Connection::open(host).await?;
+    let mut latencies = Vec::new();
+    while !over.load(Ordering::Relaxed) {
+        let run = recent.lock().expect("no holder of this lock panics").clone();
+        if !run.is_empty() {
+            let began = Instant::now();
+            let (status, _) = connection.call("GET", &format!("/api/v1/runs/{run}"), "").await?;
+            ensure!(status == 200, "reading run {run} answered {status}");
+            latencies.push(micros(began));
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(Driven::of(0.0, latencies))
+}
+
+async fn list_pages(host: &str, times: usize) -> anyhow::Result<Driven> {
+    let mut connection = Connection::open(host).await?;
+    let mut latencies = Vec::new();
+    for query in ["", "&status=completed", "&workflow=bench.http", "&workflow=bench.http&status=failed"] {
+        for _ in 0..times / 4 {
+            let began = Instant::now();
+            let (status, _) = connection.call("GET", &format!("/api/v1/runs?limit=50{query}"), "").await?;
+            ensure!(status == 200, "listing answered {status}");
+            latencies.push(micros(began));
+        }
+    }
+    Ok(Driven::of(0.0, latencies))
+}
+
+/// Follows a run over SSE to its end: how long after its commit each event was seen.
+async fn follow(host: &str, run: &str) -> anyhow::Result<Driven> {
+    let mut connection = Connection::open(host).await?;
+    let status = connection.begin(&format!("/api/v1/runs/{run}/stream"), "accept: text/event-stream\r\n").await?;
+    ensure!(status == 200, "the stream answered {status}");
+    let (mut latencies, mut last) = (Vec::new(), 0);
+    while let Some(line) = connection.next_line().await? {
+        if line.starts_with("event: end") {
+            break;
+        }
+        if let Some(data) = line.strip_prefix("data: ") {
+            latencies.push(note(data.as_bytes(), &mut last)?);
+        }
+    }
+    Ok(Driven::of(0.0, latencies))
+}
+
+#[derive(Deserialize)]
+struct Seen {
+    run_seq: u64,
+    persisted_at: Timestamp,
+}
+
+/// Checks that an event is the next one; answers how old it is.
+fn note(event: &[u8], last: &mut u64) -> anyhow::Result<u64> {
+    let seen: Seen = serde_json::from_slice(event)?;
+    ensure!(seen.run_seq == *last + 1, "event {} came after {last}", seen.run_seq);
+    *last = seen.run_seq;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+    Ok(u64::try_from(i64::try_from(now.as_micros())? - seen.persisted_at.0).unwrap_or(0))
+}
+
+async fn subscribe(host: &str, run: &str) -> anyhow::Result<Vec<u64>> {
+    #[derive(Deserialize)]
+    struct Message<'a> {
+        #[serde(rename = "type")]
+        kind: &'a str,
+        #[serde(borrow)]
+        event: Option<&'a serde_json::value::RawValue>,
+    }
+    let mut connection = Connection::open(host).await?;
+    let headers = "upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n\
+                   sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
+    let status = connection.begin(&format!("/api/v1/ws?run_id={run}&after_seq=0"), headers).await?;
+    ensure!(status == 101, "the WebSocket answered {status}");
+    let (mut latencies, mut last) = (Vec::new(), 0);
+    while let Some(text) = connection.next_message().await? {
+        let message: Message = serde_json::from_slice(text)?;
+        match (message.kind, message.event) {
+            ("event", Some(event)) => latencies.push(note(event.get().as_bytes(), &mut last)?),
+            ("end", _) => return Ok(latencies),
+            ("error", _) => anyhow::bail!("the WebSocket said {}", String::from_utf8_lossy(text)),
+            _ => {}
+        }
+    }
+    anyhow::bail!("the WebSocket was closed after event {last}")
+}
+
+fn micros(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,178 @@
+//! `milepost dev`: a server with nothing to set up, for the person in front of this machine.
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use console::style;
+use milepost_engine::Engine;
+use tokio::task::JoinSet;
+
+use crate::config::values::Listen;
+use crate::config::{Layer, Layers, ServerConfig, environment, shown};
+use crate::context::{Context, LimitFlags};
+use crate::output::error::Refusal;
+use crate::server::watch::{self, Deployer};
+use crate::server::{Reporter, Server, Signals, listen};
+
+/// Where other commands look for a server.
+const DATA: &str = "./.milepost";
+/// Ctrl-C must not feel stuck.
+const DRAIN_SECONDS: u64 = 3;
+
+/// Start a server here, with nothing to set up.
+///
+/// An SQLite database in ./.milepost, all built-in skills (`shell` among them, and `http` to private addresses), no
+/// tokens, and an address that only this machine reaches. If the port is taken, the next free one is used. Commands in the
+/// same folder find the server by themselves.
+///
+/// Ctrl-C ends it in good order; steps under way go on at the next start. A second Ctrl-C ends it at once. No configuration
+/// file is read; `milepost serve` is for servers that are kept.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  milepost dev
+  milepost dev --watch flows
+  milepost dev --listen 127.0.0.1:0 -o json")]
+pub(crate) struct Dev {
+    /// The address to listen on; port 0 is any that is free
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = Listen::DEFAULT)]
+    listen: Listen,
+    /// The folder for the database
+    #[arg(long, value_name = "DIR", default_value = DATA)]
+    data: PathBuf,
+    /// Deploy the documents in this folder now and whenever they change; may be repeated, and may be a file
+    #[arg(long, value_name = "DIR")]
+    watch: Vec<PathBuf>,
+    /// Say nothing of the runs that begin and end
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    limits: LimitFlags,
+}
+
+impl Dev {
+    pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
+        context.refuse_callers_flags("dev")?;
+        if !self.listen.is_loopback() {
+            let message = format!(
+                "`milepost dev` is for this machine alone, and {} can be reached from others; use `milepost serve`",
+                self.listen
+            );
+            return Err(Refusal::new("no_auth", message).into());
+        }
+        watch::check(&self.watch)?;
+        let config = self.settings(&context)?;
+        let mut signals = Signals::new()?;
+        let listener = listen::on_free_port(self.listen).await?;
+        let taken =
+            (self.listen.0.port() != 0 && listener.local_addr()?.port() != self.listen.0.port()).then_some(self.listen);
+        let (server, mut beside) = tokio::select! {
+            opened = async {
+                let server = Server::open(&config, listener).await?;
+                let beside = self.beside(&server.engine).await?;
+                anyhow::Ok((server, beside))
+            } => opened?,
+            () = signals.next() => return Ok(ExitCode::SUCCESS),
+        };
+        self.announce(&server, &config, taken, &context)?;
+        let ended = server
+            .run(&mut signals, || {
+                beside.abort_all();
+                crate::say("\nstopping: steps under way go on at the next start; Ctrl-C again stops at once");
+            })
+            .await?;
+        if ended == ExitCode::SUCCESS {
+            crate::say("stopped");
+        }
+        Ok(ended)
+    }
+
+    /// What only one who develops wants: shell, private addresses, no file and no variables that were meant for servers.
+    fn settings(&self, context: &Context) -> anyhow::Result<ServerConfig> {
+        let flags = Layer {
+            listen: Some(self.listen),
+            db: context.db_flag().map(ToOwned::to_owned),
+            data: Some(self.data.clone()),
+            allow_shell: Some(true),
+            allow_private_http: Some(true),
+            drain_seconds: Some(DRAIN_SECONDS),
+            limits: context.limit_flags(&self.limits),
+            ..Layer::default()
+        };
+        let environment = environment::read_traces(|name| std::env::var(name).ok())?;
+        Ok(ServerConfig::new(&Layers { file: None, environment, flags })?)
+    }
+
+    /// What goes on beside the server: documents are watched, runs are told.
+    async fn beside(&self, engine: &Arc<Engine>) -> anyhow::Result<JoinSet<()>> {
+        let mut tasks = JoinSet::new();
+        if !self.watch.is_empty() {
+            let mut deployer = Deployer::new(engine.clone(), self.watch.clone());
+            deployer.start().await;
+            tasks.spawn(deployer.run());
+        }
+        if !self.quiet && std::io::stderr().is_terminal() {
+            tasks.spawn(Reporter::new(engine.clone()).await?.run());
+        }
+        Ok(tasks)
+    }
+
+    fn announce(
+        &self,
+        server: &Server,
+        config: &ServerConfig,
+        taken: Option<Listen>,
+        context: &Context,
+    ) -> anyhow::Result<()> {
+        crate::say(&banner(server, config, taken));
+        match context.is_json() {
+            // One line, on a terminal, too.
+            true => crate::print_line(&server.ready(config).to_string()),
+            false => crate::print_line(&format!("listening on {}", server.url)),
+        }
+        Ok(())
+    }
+}
+
+fn banner(server: &Server, config: &ServerConfig, taken: Option<Listen>) -> String {
+    let url = &server.url;
+    let name = style("milepost dev").bold().for_stderr();
+    let mut lines = vec![format!("{name} {}", env!("CARGO_PKG_VERSION"))];
+    if let Some(taken) = taken {
+        lines.push(format!("  port {} is taken; the next free one is used", taken.0.port()));
+    }
+    for (what, address) in [("API", "/api/v1"), ("docs", "/docs"), ("page", "/")] {
+        lines.push(format!("  {what:<5} {}", style(format!("{url}{address}")).cyan().for_stderr()));
+    }
+    lines.push(format!("  data  {}", shown(&config.db.value)));
+    lines.push(String::new());
+    lines.push("Try this in another terminal:".to_owned());
+    lines.push(format!("  {}", next_command(server, config)));
+    if let Some(set) = other_place() {
+        lines.push(format!("\n{set} is set: this server does not use it, other commands do; pass them --server {url}"));
+    }
+    lines.join("\n")
+}
+
+/// Something that works as it stands: the example if it is here, else a call that brings its own document.
+fn next_command(server: &Server, config: &ServerConfig) -> String {
+    const EXAMPLE: &str = "examples/diamond.yaml";
+    const HELLO: &str = r#"{"document": {"name": "hello", "steps": {"greet": {"skill": "shell", "input": {"command": "echo hello"}}}}}"#;
+    let url = &server.url;
+    if !Path::new(EXAMPLE).exists() {
+        return format!("curl {url}/api/v1/runs -H 'content-type: application/json' -d '{HELLO}'");
+    }
+    // Called as this program was called; in this folder the server is found by itself.
+    let program = std::env::args().next().filter(|name| name.contains('/')).unwrap_or_else(|| "milepost".to_owned());
+    let is_found = config.data.value == Path::new(DATA) && other_place().is_none();
+    let flag = if is_found { String::new() } else { format!(" --server {url}") };
+    format!("{program} run {EXAMPLE}{flag}")
+}
+
+/// A variable that sends other commands elsewhere.
+fn other_place() -> Option<&'static str> {
+    let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    ["MILEPOST_URL", "MILEPOST_DB"].into_iter().find(is_set)
+}

@@ -1,0 +1,89 @@
+//! `milepost runs logs`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use milepost_core::id::RunId;
+
+use super::resolve;
+use crate::backend::logs::Place;
+use crate::backend::{Access, Backend};
+use crate::context::Context;
+use crate::output::time;
+use crate::target::Otherwise;
+use crate::wire::{LogLine, Said};
+
+/// How often it is seen whether there is more.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Print what a run's steps said.
+///
+/// With `-o json` one object on each line: step_id, logical_attempt, engine_attempt, line, at, stream, text.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  milepost runs logs last
+  milepost runs logs last --step cut
+  milepost runs logs last -f
+  milepost runs logs last -o json")]
+pub(super) struct ShowLogs {
+    /// The run: its id, the beginning of it, or `last`
+    run: String,
+    /// Only this step, or this item of one, such as `shots[3]`
+    #[arg(long, value_name = "ID")]
+    step: Option<String>,
+    /// Go on with what comes, up to the run's end
+    #[arg(short, long)]
+    follow: bool,
+}
+
+impl ShowLogs {
+    pub(super) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
+        let backend = Backend::open(context.target(Otherwise::Server).await?, Access::Read).await?;
+        let run = resolve(&backend, &self.run).await?;
+        let mut place = Place::default();
+        loop {
+            // First whether it has ended, then the lines: those said in between are not missed.
+            let ended = !self.follow || backend.show(run).await?.value.summary.status.is_terminal();
+            self.print_new(&backend, run, &mut place, &context).await?;
+            if ended {
+                return Ok(ExitCode::SUCCESS);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn print_new(
+        &self,
+        backend: &Backend,
+        run: RunId,
+        place: &mut Place,
+        context: &Context,
+    ) -> anyhow::Result<()> {
+        loop {
+            let page = backend.log_page(run, self.step.as_deref(), place.cursor(), Place::PAGE).await?;
+            let (lines, more) = place.advance(page);
+            for line in &lines {
+                match context.is_json() {
+                    true => crate::print_line(&crate::output::one_line(line)?),
+                    false => crate::print_line(&self.in_words(line)),
+                }
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// `12:00:01.123 brief | writing`; of one step without its name.
+    fn in_words(&self, line: &Said<LogLine>) -> String {
+        let line = &line.value;
+        let at = line.at.map(|at| format!("{} ", time::clock_time(at))).unwrap_or_default();
+        let attempt = if line.logical_attempt > 1 { format!("#{}", line.logical_attempt) } else { String::new() };
+        match (&self.step, attempt.is_empty()) {
+            (Some(_), true) => format!("{at}{}", line.text),
+            (Some(_), false) => format!("{at}{attempt} | {}", line.text),
+            (None, _) => format!("{at}{}{attempt} | {}", line.step_id, line.text),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! `milepost serve`: a server that is kept.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use milepost_api::TokenHash;
+
+use crate::config::values::{Listen, Retention};
+use crate::config::{Layer, Layers, ServerConfig, environment, file, shown};
+use crate::context::{Context, LimitFlags};
+use crate::logging;
+use crate::output::print_json;
+use crate::server::{Server, Signals, listen};
+
+/// Serve the HTTP API, and run steps.
+///
+/// Settings come from a file (TOML), the environment and flags; each later one wins, setting by setting. The file is the
+/// one that --config or MILEPOST_CONFIG names, else ./milepost.toml if it is there. Several servers may share one Postgres
+/// database: start the command again, anywhere.
+///
+/// Without tokens (`milepost token`) it listens on loopback addresses only. SIGTERM, SIGINT and SIGHUP end it in good
+/// order: it is no longer ready, requests under way end, steps under way are left to another server or to the next start.
+/// A second signal ends it at once.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  milepost serve
+  milepost serve --listen 0.0.0.0:7400 --config /etc/milepost.toml
+  MILEPOST_DB=postgres://localhost/milepost milepost serve --allow-shell
+  milepost serve --print-config")]
+pub(crate) struct Serve {
+    /// The configuration file [env: MILEPOST_CONFIG] [default: ./milepost.toml, if it is there]
+    #[arg(long, value_name = "PATH")]
+    config: Option<PathBuf>,
+    /// The address to listen on [env: MILEPOST_LISTEN] [default: 127.0.0.1:7400]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<Listen>,
+    /// The folder for the SQLite database and server.json [env: MILEPOST_DATA] [default: ./.milepost]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Steps carried out at once [env: MILEPOST_INLINE_CONCURRENCY] [default: 256]
+    #[arg(long, value_name = "N")]
+    concurrency: Option<NonZeroUsize>,
+    /// Let `shell` steps run programs of this machine [env: MILEPOST_ALLOW_SHELL]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    allow_shell: Option<bool>,
+    /// Let `http` steps call loopback and private addresses [env: MILEPOST_ALLOW_PRIVATE_HTTP]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    allow_private_http: Option<bool>,
+    /// Let in whoever has the token of this hash; may be repeated [env: MILEPOST_TOKEN_HASHES]
+    #[arg(long = "token-hash", value_name = "sha256:HASH")]
+    token_hashes: Vec<TokenHash>,
+    /// Let in everybody who reaches the address, from other machines, too [env: MILEPOST_INSECURE_NO_AUTH]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    insecure_no_auth: Option<bool>,
+    /// How long runs are kept after their end, such as 30d; or `off` [env: MILEPOST_RETENTION] [default: 90d]
+    #[arg(long, value_name = "SPAN")]
+    retention: Option<Retention>,
+    /// How long requests under way may take when the server ends [env: MILEPOST_DRAIN_SECONDS] [default: 10]
+    #[arg(long, value_name = "N")]
+    drain_seconds: Option<u64>,
+    /// Print the settings, with where each came from, and end
+    #[arg(long)]
+    print_config: bool,
+    #[command(flatten)]
+    limits: LimitFlags,
+}
+
+impl Serve {
+    pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
+        context.refuse_callers_flags("serve")?;
+        let config = self.settings(&context)?;
+        if self.print_config {
+            match context.is_json() {
+                true => print_json(&config.as_json())?,
+                false => crate::print_line(config.as_toml().trim_end()),
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        logging::set_format(config.log_format.value);
+        config.check_auth()?;
+        let mut signals = Signals::new()?;
+        let listener = listen::on(config.listen.value).await?;
+        let server = tokio::select! {
+            server = Server::open(&config, listener) => server?,
+            // Nothing is under way yet.
+            () = signals.next() => return Ok(ExitCode::SUCCESS),
+        };
+        announce(&server, &config, &context)?;
+        server.run(&mut signals, || tracing::info!("asked to end: requests under way end, new ones are refused")).await
+    }
+
+    /// What the file, the environment and the flags say together.
+    pub(crate) fn settings(&self, context: &Context) -> anyhow::Result<ServerConfig> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let named = self
+            .config
+            .clone()
+            .or_else(|| variable("MILEPOST_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from));
+        let layers = Layers {
+            file: file::read(named.as_deref())?,
+            environment: environment::read(variable)?,
+            flags: Layer {
+                log_format: context.log_format,
+                ..self.flags(context.db_flag(), context.limit_flags(&self.limits))
+            },
+        };
+        Ok(ServerConfig::new(&layers)?)
+    }
+
+    fn flags(&self, db: Option<&str>, limits: BTreeMap<String, u64>) -> Layer {
+        Layer {
+            listen: self.listen,
+            db: db.map(ToOwned::to_owned),
+            data: self.data.clone(),
+            inline_concurrency: self.concurrency,
+            allow_shell: self.allow_shell,
+            allow_private_http: self.allow_private_http,
+            drain_seconds: self.drain_seconds,
+            tokens: Some(self.token_hashes.clone()).filter(|hashes| !hashes.is_empty()),
+            insecure_no_auth: self.insecure_no_auth,
+            retention: self.retention,
+            limits,
+            ..Layer::default()
+        }
+    }
+}
+
+/// Says that the server answers: in the log for people, on standard output for programs.
+fn announce(server: &Server, config: &ServerConfig, context: &Context) -> anyhow::Result<()> {
+    if config.is_open() && !config.listen.value.is_loopback() {
+        tracing::warn!(
+            "NO AUTHENTICATION: whoever reaches {} can start runs{} (--insecure-no-auth)",
+            config.listen.value,
+            if config.allow_shell.value { " and run programs on this machine" } else { "" },
+        );
+    }
+    tracing::info!(
+        address = server.url,
+        store = shown(&config.db.value),
+        node = %server.engine.node(),
+        version = env!("CARGO_PKG_VERSION"),
+        "ready"
+    );
+    match context.is_json() {
+        true => print_json(&server.ready(config)),
+        false => {
+            crate::print_line(&format!("listening on {}", server.url));
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Settings from the environment. A variable that is empty says nothing.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use milepost_api::TokenHash;
+
+use super::layer::Layer;
+use super::settings::{self, Setting};
+use crate::output::error::Refusal;
+
+/// Reads the variables; `variable` is the environment.
+pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, Refusal> {
+    let given = |setting: Setting| variable(setting.variable).filter(|text| !text.trim().is_empty());
+    Ok(Layer {
+        listen: parsed(&given, settings::LISTEN)?,
+        db: given(settings::DB),
+        data: given(settings::DATA).map(Into::into),
+        inline_concurrency: parsed(&given, settings::INLINE_CONCURRENCY)?,
+        allow_shell: parsed::<Truth>(&given, settings::ALLOW_SHELL)?.map(|truth| truth.0),
+        allow_private_http: parsed::<Truth>(&given, settings::ALLOW_PRIVATE_HTTP)?.map(|truth| truth.0),
+        drain_seconds: parsed(&given, settings::DRAIN_SECONDS)?,
+        tokens: parsed::<Hashes>(&given, settings::TOKENS)?.map(|hashes| hashes.0),
+        insecure_no_auth: parsed::<Truth>(&given, settings::INSECURE_NO_AUTH)?.map(|truth| truth.0),
+        retention: parsed(&given, settings::RETENTION)?,
+        log_format: parsed(&given, settings::LOG_FORMAT)?,
+        ..read_traces(variable)?
+    })
+}
+
+/// Only the variables that OpenTelemetry gave their names: they mean the same to every program.
+pub(crate) fn read_traces(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, Refusal> {
+    let given = |setting: Setting| variable(setting.variable).filter(|text| !text.trim().is_empty());
+    Ok(Layer {
+        traces_endpoint: given(settings::TRACES_ENDPOINT),
+        traces_headers: parsed(&given, settings::TRACES_HEADERS)?,
+        service_name: given(settings::SERVICE_NAME),
+        ..Layer::default()
+    })
+}
+
+fn parsed<T: FromStr<Err: Display>>(
+    given: &impl Fn(Setting) -> Option<String>,
+    setting: Setting,
+) -> Result<Option<T>, Refusal> {
+    let wrong = |error: T::Err| Refusal::new("bad_config", format!("{}: {error}", setting.variable));
+    given(setting).map(|text| text.trim().parse().map_err(wrong)).transpose()
+}
+
+struct Truth(bool);
+
+impl FromStr for Truth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Truth, String> {
+        match text {
+            "true" | "1" => Ok(Truth(true)),
+            "false" | "0" => Ok(Truth(false)),
+            _ => Err(format!("`{text}` is neither true nor false; write true or false")),
+        }
+    }
+}
+
+/// Token hashes, separated by commas.
+struct Hashes(Vec<TokenHash>);
+
+impl FromStr for Hashes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Hashes, String> {
+        let hashes = text.split(',').map(str::trim).filter(|hash| !hash.is_empty());
+        hashes.map(str::parse).collect::<Result<_, _>>().map(Hashes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_one(name: &str, value: &str) -> Result<Layer, String> {
+        read(|asked| (asked == name).then(|| value.to_owned())).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn variables_are_read_and_empty_ones_say_nothing() {
+        assert_eq!(read_one("MILEPOST_LISTEN", "127.0.0.1:1").unwrap().listen.unwrap().to_string(), "127.0.0.1:1");
+        assert_eq!(read_one("MILEPOST_ALLOW_SHELL", "true").unwrap().allow_shell, Some(true));
+        assert_eq!(read_one("MILEPOST_ALLOW_SHELL", "").unwrap().allow_shell, None);
+        let (a, b) = (TokenHash::of("a"), TokenHash::of("b"));
+        assert_eq!(read_one("MILEPOST_TOKEN_HASHES", &format!("{a}, {b},")).unwrap().tokens, Some(vec![a, b]));
+        let traces = read_one("OTEL_EXPORTER_OTLP_HEADERS", "a=1").unwrap().traces_headers.unwrap();
+        assert_eq!(traces.0["a"], "1");
+    }
+
+    #[test]
+    fn a_wrong_value_is_told_with_its_variable() {
+        for (name, value) in [
+            ("MILEPOST_LISTEN", "here"),
+            ("MILEPOST_ALLOW_SHELL", "yes"),
+            ("MILEPOST_TOKEN_HASHES", "sha256:1"),
+            ("MILEPOST_RETENTION", "9y"),
+            ("MILEPOST_INLINE_CONCURRENCY", "0"),
+            ("MILEPOST_LOG_FORMAT", "xml"),
+        ] {
+            let error = read_one(name, value).map(drop).unwrap_err();
+            assert!(error.starts_with(name), "{error}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The configuration file. What is wrong with it is told with its line and with the keys that are known.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use milepost_api::TokenHash;
+use milepost_core::limits::Limits;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use super::layer::Layer;
+use super::values::{Headers, Listen, LogFormat, Retention};
+use crate::output::error::Refusal;
+
+/// The file that is read when none is named, if it is there.
+pub(crate) const DEFAULT: &str = "milepost.toml";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct File {
+    #[serde(deserialize_with = "text")]
+    listen: Option<Listen>,
+    db: Option<String>,
+    data: Option<PathBuf>,
+    inline_concurrency: Option<NonZeroUsize>,
+    allow_shell: Option<bool>,
+    allow_private_http: Option<bool>,
+    drain_seconds: Option<u64>,
+    auth: Auth,
+    retention: Kept,
+    traces: Traces,
+    log: Log,
+    /// Read for its errors; which of them were written is seen in the table.
+    limits: Limits,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Auth {
+    tokens: Option<Vec<Hash>>,
+    insecure_no_auth: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Kept {
+    #[serde(deserialize_with = "text")]
+    completed_runs: Option<Retention>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Traces {
+    endpoint: Option<String>,
+    headers: Option<BTreeMap<String, String>>,
+    service_name: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Log {
+    #[serde(deserialize_with = "text")]
+    format: Option<LogFormat>,
+}
+
+#[derive(Debug)]
+struct Hash(TokenHash);
+
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Hash, D::Error> {
+        String::deserialize(from)?.parse().map(Hash).map_err(D::Error::custom)
+    }
+}
+
+/// A value that is written as text.
+fn text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<Option<T>, D::Error> {
+    String::deserialize(from)?.parse().map(Some).map_err(D::Error::custom)
+}
+
+/// Reads the file that is named, or the one in this folder if there is one.
+pub(crate) fn read(named: Option<&Path>) -> Result<Option<(PathBuf, Layer)>, Refusal> {
+    let path = named.unwrap_or(Path::new(DEFAULT));
+    if named.is_none() && !path.exists() {
+        return Ok(None);
+    }
+    let shown = path.display();
+    let source = std::fs::read_to_string(path).map_err(|error| {
+        Refusal::new("bad_config", format!("the configuration {shown} cannot be read: {error}; check its path"))
+    })?;
+    let layer =
+        parse(&source).map_err(|error| Refusal::new("bad_config", format!("{shown}{}", in_words(&source, &error))))?;
+    Ok(Some((path.to_owned(), layer)))
+}
+
+fn parse(source: &str) -> Result<Layer, toml::de::Error> {
+    let file: File = toml::from_str(source)?;
+    let written: toml::Table = toml::from_str(source)?;
+    Ok(Layer {
+        listen: file.listen,
+        db: file.db,
+        data: file.data,
+        inline_concurrency: file.inline_concurrency,
+        allow_shell: file.allow_shell,
+        allow_private_http: file.allow_private_http,
+        drain_seconds: file.drain_seconds,
+        tokens: file.auth.tokens.map(|hashes| hashes.into_iter().map(|hash| hash.0).collect()),
+        insecure_no_auth: file.auth.insecure_no_auth,
+        retention: file.retention.completed_runs,
+        traces_endpoint: file.traces.endpoint,
+        traces_headers: file.traces.headers.map(Headers),
+        service_name: file.traces.service_name,
+        log_format: file.log.format,
+        limits: limits(&written),
+    })
+}
+
+/// The limits that the file names. Their names and values were checked before.
+fn limits(written: &toml::Table) -> BTreeMap<String, u64> {
+    let table = written.get("limits").and_then(toml::Value::as_table).into_iter().flatten();
+    table.filter_map(|(name, value)| Some((name.clone(), u64::try_from(value.as_integer()?).ok()?))).collect()
+}
+
+/// `:3:1: what is wrong`, on one line.
+fn in_words(source: &str, error: &toml::de::Error) -> String {
+    let place = error.span().map(|span| {
+        let before = source.get(..span.start).unwrap_or(source);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let (line, column) = (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1);
+        format!(":{line}:{column}")
+    });
+    let message = error.message().replace('\n', ", ");
+    let message = match message.strip_prefix("unknown field") {
+        Some(rest) => format!("unknown key{}", rest.replacen(", expected", "; known here:", 1)),
+        None => message,
+    };
+    format!("{}: {message}", place.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(source: &str) -> String {
+        in_words(source, &parse(source).unwrap_err())
+    }
+
+    #[test]
+    fn all_settings_can_be_written() {
+        let hash = TokenHash::of("secret");
+        let layer = parse(&format!(
+            "listen = '0.0.0.0:80'\ndb = 'a.db'\ndata = 'd'\ninline_concurrency = 3\nallow_shell = true\n\
+             allow_private_http = false\ndrain_seconds = 5\n[auth]\ntokens = ['{hash}']\ninsecure_no_auth = true\n\
+             [retention]\ncompleted_runs = '30d'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
+             service_name = 's'\n[log]\nformat = 'json'\n[limits]\nsteps = 10\n"
+        ))
+        .unwrap();
+        assert_eq!(layer.listen.unwrap().to_string(), "0.0.0.0:80");
+        assert_eq!(layer.tokens, Some(vec![hash]));
+        assert_eq!(layer.retention.unwrap().to_string(), "30d");
+        assert_eq!(layer.traces_headers.unwrap().0["a"], "b");
+        assert_eq!(layer.limits.into_iter().collect::<Vec<_>>(), [("steps".to_owned(), 10)]);
+        assert_eq!(parse("").unwrap().limits.len(), 0);
+    }
+
+    #[test]
+    fn an_unknown_key_is_told_with_its_line_and_those_that_are_known() {
+        let said = wrong("listen = '127.0.0.1:1'\n\nlisten_on = 3\n");
+        assert!(said.starts_with(":3:1: unknown key `listen_on`; known here: one of `listen`, `db`, `data`"), "{said}");
+        let said = wrong("[auth]\n  token = []\n");
+        assert!(said.starts_with(":2:3: unknown key `token`; known here: `tokens` or `insecure_no_auth`"), "{said}");
+        let said = wrong("[limits]\nstep = 3\n");
+        assert!(said.starts_with(":2:1: unknown key `step`; known here: one of `document_bytes`"), "{said}");
+    }
+
+    #[test]
+    fn a_wrong_value_is_told_with_its_line() {
+        for (source, said) in [
+            ("\nallow_shell = 'yes'", ":2:15: invalid type: string \"yes\""),
+            ("listen = 'here'", ":1:10: `here` is not an address"),
+            ("listen = 7400", ":1:10: invalid type: integer `7400`"),
+            ("inline_concurrency = 0", ":1:22: invalid value: integer `0`"),
+            ("[retention]\ncompleted_runs = '9y'", ":2:18: `9y` is not a time span"),
+            ("[auth]\ntokens = ['secret']", ":2:10: a token hash is"),
+            ("[log]\nformat = 'xml'", ":2:10: "),
+            ("[limits]\nsteps = -1", ":2:9: invalid value: integer `-1`"),
+            ("listen = ", ":1:10: "),
+        ] {
+            let found = wrong(source);
+            assert!(found.starts_with(said), "{found}");
+            assert!(!found.contains('\n'), "{found}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What one place says of the settings, and which of the places has the last word.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use milepost_api::TokenHash;
+
+use super::settings::Setting;
+use super::values::{Headers, Listen, LogFormat, Retention};
+
+/// What one place says; what it leaves out is left to the others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Layer {
+    pub(crate) listen: Option<Listen>,
+    pub(crate) db: Option<String>,
+    pub(crate) data: Option<PathBuf>,
+    pub(crate) inline_concurrency: Option<NonZeroUsize>,
+    pub(crate) allow_shell: Option<bool>,
+    pub(crate) allow_private_http: Option<bool>,
+    pub(crate) drain_seconds: Option<u64>,
+    pub(crate) tokens: Option<Vec<TokenHash>>,
+    pub(crate) insecure_no_auth: Option<bool>,
+    pub(crate) retention: Option<Retention>,
+    pub(crate) traces_endpoint: Option<String>,
+    pub(crate) traces_headers: Option<Headers>,
+    pub(crate) service_name: Option<String>,
+    pub(crate) log_format: Option<LogFormat>,
+    pub(crate) limits: BTreeMap<String, u64>,
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Default,
+    File(PathBuf),
+    Variable(&'static str),
+    Flag(&'static str),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => f.write_str("default"),
+            Source::File(path) => path.display().fmt(f),
+            Source::Variable(name) | Source::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A value, and where it came from.
+#[derive(Clone, Debug)]
+pub(crate) struct Sourced<T> {
+    pub(crate) value: T,
+    pub(crate) from: Source,
+}
+
+impl<T> Sourced<T> {
+    pub(crate) fn default(value: T) -> Sourced<T> {
+        Sourced { value, from: Source::Default }
+    }
+
+    /// The same setting with another value, which follows from where it came from.
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Sourced<U> {
+        Sourced { value: change(self.value), from: self.from }
+    }
+}
+
+/// All places. Each later one wins, setting by setting: the file, the environment, the flags.
+#[derive(Debug, Default)]
+pub(crate) struct Layers {
+    pub(crate) file: Option<(PathBuf, Layer)>,
+    pub(crate) environment: Layer,
+    pub(crate) flags: Layer,
+}
+
+impl Layers {
+    /// What the last place that says anything says.
+    pub(crate) fn pick<T>(&self, setting: Setting, of: impl Fn(&Layer) -> Option<T>) -> Option<Sourced<T>> {
+        let flag = || Some((of(&self.flags)?, Source::Flag(setting.flag.unwrap_or("a flag"))));
+        let variable = || Some((of(&self.environment)?, Source::Variable(setting.variable)));
+        let file = || self.file.as_ref().and_then(|(path, layer)| Some((of(layer)?, Source::File(path.clone()))));
+        flag().or_else(variable).or_else(file).map(|(value, from)| Sourced { value, from })
+    }
+
+    /// Limits that somebody changed.
+    pub(crate) fn limits(&self) -> BTreeMap<&str, Sourced<u64>> {
+        let file = self.file.iter().flat_map(|(path, layer)| {
+            layer.limits.iter().map(|(name, value)| (name, *value, Source::File(path.clone())))
+        });
+        let flags = self.flags.limits.iter().map(|(name, value)| (name, *value, Source::Flag("--limit")));
+        file.chain(flags).map(|(name, value, from)| (name.as_str(), Sourced { value, from })).collect()
+    }
+}

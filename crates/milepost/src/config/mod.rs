@@ -1,0 +1,170 @@
+//! How a server is set up: a TOML file, the environment and flags, each later one with the last word, setting by setting.
+//!
+//! ```text
+//!   milepost.toml ─► file.rs ─────────┐
+//!   MILEPOST_…    ─► environment.rs ──┼─► layers ─► ServerConfig ─► engine, API, logs
+//!   --flags       ─► the verb ────────┘                        └─► print.rs (--print-config)
+//! ```
+//!
+//! **Invariant:** every value knows where it came from, and no secret is ever shown.
+
+pub(crate) mod environment;
+pub(crate) mod file;
+mod layer;
+mod print;
+pub(crate) mod settings;
+pub(crate) mod values;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use milepost_api::TokenHash;
+use milepost_core::limits::Limits;
+use milepost_engine::telemetry::{BadOtlpConfig, OtlpConfig};
+
+use crate::database::Database;
+use crate::output::error::Refusal;
+pub(crate) use layer::{Layer, Layers, Source, Sourced};
+pub(crate) use print::shown;
+use values::{Headers, Listen, LogFormat, Retention};
+
+/// Where `dev` and `serve` keep what they keep.
+const DATA: &str = "./.milepost";
+/// The database in that folder.
+const DATABASE: &str = "milepost.db";
+const INLINE_CONCURRENCY: usize = 256;
+const DRAIN_SECONDS: u64 = 10;
+/// Longer than this nobody waits for a server to stop.
+const LONGEST_DRAIN_SECONDS: u64 = 3600;
+const SERVICE_NAME: &str = "milepost";
+
+/// The settings of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerConfig {
+    pub(crate) listen: Sourced<Listen>,
+    pub(crate) db: Sourced<Database>,
+    pub(crate) data: Sourced<PathBuf>,
+    pub(crate) inline_concurrency: Sourced<usize>,
+    pub(crate) allow_shell: Sourced<bool>,
+    pub(crate) allow_private_http: Sourced<bool>,
+    pub(crate) drain_seconds: Sourced<u64>,
+    pub(crate) tokens: Sourced<Vec<TokenHash>>,
+    pub(crate) insecure_no_auth: Sourced<bool>,
+    pub(crate) retention: Sourced<Retention>,
+    pub(crate) traces_endpoint: Sourced<Option<String>>,
+    pub(crate) traces_headers: Sourced<Headers>,
+    pub(crate) service_name: Sourced<String>,
+    pub(crate) log_format: Sourced<LogFormat>,
+    /// What the settings for traces come to.
+    pub(crate) traces: Option<OtlpConfig>,
+    pub(crate) limits: Limits,
+    /// Those that somebody changed.
+    limit_sources: BTreeMap<String, Source>,
+}
+
+impl ServerConfig {
+    /// What all places together say.
+    ///
+    /// # Errors
+    /// A value that can be written, but not used.
+    pub(crate) fn new(layers: &Layers) -> Result<ServerConfig, Refusal> {
+        let data = layers.pick(settings::DATA, |layer| layer.data.clone());
+        let data = data.unwrap_or_else(|| Sourced::default(DATA.into()));
+        let (limits, limit_sources) = limits(layers)?;
+        let config = ServerConfig {
+            listen: or(layers.pick(settings::LISTEN, |layer| layer.listen), Listen::DEFAULT),
+            db: match layers.pick(settings::DB, |layer| layer.db.clone()) {
+                Some(named) => named.map(|text| Database::parse(&text)),
+                // It goes with the folder, wherever that was named.
+                None => data.clone().map(|folder| Database::Sqlite(folder.join(DATABASE))),
+            },
+            data,
+            inline_concurrency: layers
+                .pick(settings::INLINE_CONCURRENCY, |layer| layer.inline_concurrency)
+                .map_or(Sourced::default(INLINE_CONCURRENCY), |given| given.map(Into::into)),
+            allow_shell: or(layers.pick(settings::ALLOW_SHELL, |layer| layer.allow_shell), false),
+            allow_private_http: or(layers.pick(settings::ALLOW_PRIVATE_HTTP, |layer| layer.allow_private_http), false),
+            drain_seconds: or(layers.pick(settings::DRAIN_SECONDS, |layer| layer.drain_seconds), DRAIN_SECONDS),
+            tokens: or(layers.pick(settings::TOKENS, |layer| layer.tokens.clone()), Vec::new()),
+            insecure_no_auth: or(layers.pick(settings::INSECURE_NO_AUTH, |layer| layer.insecure_no_auth), false),
+            retention: or(layers.pick(settings::RETENTION, |layer| layer.retention), Retention::DEFAULT),
+            traces_endpoint: layers
+                .pick(settings::TRACES_ENDPOINT, |layer| layer.traces_endpoint.clone())
+                .map_or(Sourced::default(None), |given| given.map(Some)),
+            traces_headers: or(
+                layers.pick(settings::TRACES_HEADERS, |layer| layer.traces_headers.clone()),
+                Headers::default(),
+            ),
+            service_name: or(
+                layers.pick(settings::SERVICE_NAME, |layer| layer.service_name.clone()),
+                SERVICE_NAME.to_owned(),
+            ),
+            log_format: or(layers.pick(settings::LOG_FORMAT, |layer| layer.log_format), LogFormat::Text),
+            traces: None,
+            limits,
+            limit_sources,
+        };
+        let traces = config.traces()?;
+        ServerConfig { traces, ..config }.checked()
+    }
+
+    fn traces(&self) -> Result<Option<OtlpConfig>, Refusal> {
+        let Some(endpoint) = &self.traces_endpoint.value else { return Ok(None) };
+        let bad = |from: &Source, error: BadOtlpConfig| Refusal::new("bad_config", format!("{from}: {error}"));
+        let collector = OtlpConfig::new(endpoint).map_err(|error| bad(&self.traces_endpoint.from, error))?;
+        let mut collector = collector.service_name(&self.service_name.value);
+        for (name, value) in &self.traces_headers.value.0 {
+            collector = collector.header(name, value).map_err(|error| bad(&self.traces_headers.from, error))?;
+        }
+        Ok(Some(collector))
+    }
+
+    fn checked(self) -> Result<ServerConfig, Refusal> {
+        let Sourced { value, from } = &self.drain_seconds;
+        if *value > LONGEST_DRAIN_SECONDS {
+            let message =
+                format!("{from}: {value} seconds are too long to stop; at most {LONGEST_DRAIN_SECONDS} are allowed");
+            return Err(Refusal::new("bad_config", message));
+        }
+        Ok(self)
+    }
+
+    /// Everybody who reaches the address may do everything.
+    pub(crate) fn is_open(&self) -> bool {
+        self.tokens.value.is_empty()
+    }
+
+    /// Without tokens, a server is for this machine alone unless its keeper says otherwise by name.
+    ///
+    /// # Errors
+    /// Others reach the address, and nothing keeps them out.
+    pub(crate) fn check_auth(&self) -> Result<(), Refusal> {
+        let listen = self.listen.value;
+        if !self.is_open() || listen.is_loopback() || self.insecure_no_auth.value {
+            return Ok(());
+        }
+        let message = format!(
+            "{listen} can be reached from other machines, and no tokens are set: anybody could start runs; \
+             make a token with `milepost token` and put its hash into auth.tokens, or listen on 127.0.0.1, \
+             or pass --insecure-no-auth if something else keeps others out"
+        );
+        Err(Refusal::new("no_auth", message))
+    }
+}
+
+fn or<T>(given: Option<Sourced<T>>, default: T) -> Sourced<T> {
+    given.unwrap_or_else(|| Sourced::default(default))
+}
+
+fn limits(layers: &Layers) -> Result<(Limits, BTreeMap<String, Source>), Refusal> {
+    let mut limits = Limits::default();
+    let mut sources = BTreeMap::new();
+    for (name, Sourced { value, from }) in layers.limits() {
+        limits.set(name, value).map_err(|error| Refusal::new("unknown_limit", error.to_string()))?;
+        sources.insert(name.to_owned(), from);
+    }
+    Ok((limits, sources))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! `--print-config`: the settings as they are in force, as TOML that could be a configuration file, each with where it
+//! came from. Secrets are masked.
+
+use std::fmt::Write as _;
+
+use milepost_core::limits::Limits;
+use serde_json::{Value as Json, json};
+use toml::Value;
+
+use super::values::{MASK, masked_url};
+use super::{ServerConfig, Source, settings};
+use crate::database::Database;
+
+/// One line of what is shown. Without a value the setting is not set.
+struct Line {
+    key: String,
+    value: Option<Value>,
+    from: Source,
+}
+
+impl ServerConfig {
+    /// A file that could be read again.
+    pub(crate) fn as_toml(&self) -> String {
+        let mut text = String::new();
+        let mut table = "";
+        let lines = self.lines();
+        for line in &lines {
+            let (of, name) = line.key.split_once('.').unwrap_or(("", &line.key));
+            if of != table {
+                table = of;
+                let _ = writeln!(text, "\n[{table}]");
+            }
+            let _ = match &line.value {
+                Some(value) => writeln!(text, "{name} = {value}  # {}", line.from),
+                None => writeln!(text, "# {name} is not set"),
+            };
+        }
+        text
+    }
+
+    /// The same for programs.
+    pub(crate) fn as_json(&self) -> Json {
+        let item = |line: &Line| json!({ "key": line.key, "value": line.value, "from": line.from.to_string() });
+        json!({ "items": self.lines().iter().map(item).collect::<Vec<_>>() })
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        let mut lines: Vec<Line> = settings::ALL.iter().map(|setting| self.line(setting.key)).collect();
+        let limits = Value::try_from(&self.limits).unwrap_or(Value::Boolean(false));
+        lines.extend(Limits::TABLE.iter().map(|(name, ..)| Line {
+            key: format!("limits.{name}"),
+            value: limits.get(name).cloned(),
+            from: self.limit_sources.get(*name).cloned().unwrap_or(Source::Default),
+        }));
+        lines
+    }
+
+    fn line(&self, key: &str) -> Line {
+        let text = |text: String| Some(Value::String(text));
+        let (value, from) = match key {
+            "listen" => (text(self.listen.value.to_string()), &self.listen.from),
+            "db" => (text(shown(&self.db.value)), &self.db.from),
+            "data" => (text(self.data.value.display().to_string()), &self.data.from),
+            "inline_concurrency" => (number(self.inline_concurrency.value), &self.inline_concurrency.from),
+            "allow_shell" => (Some(self.allow_shell.value.into()), &self.allow_shell.from),
+            "allow_private_http" => (Some(self.allow_private_http.value.into()), &self.allow_private_http.from),
+            "drain_seconds" => (number(self.drain_seconds.value), &self.drain_seconds.from),
+            "auth.tokens" => (Some(self.masked_tokens()), &self.tokens.from),
+            "auth.insecure_no_auth" => (Some(self.insecure_no_auth.value.into()), &self.insecure_no_auth.from),
+            "retention.completed_runs" => (text(self.retention.value.to_string()), &self.retention.from),
+            "traces.endpoint" => {
+                (self.traces_endpoint.value.as_deref().map(masked_url).and_then(text), &self.traces_endpoint.from)
+            }
+            "traces.headers" => (Some(self.masked_headers()), &self.traces_headers.from),
+            "traces.service_name" => (text(self.service_name.value.clone()), &self.service_name.from),
+            "log.format" => (text(self.log_format.value.to_string()), &self.log_format.from),
+            _ => (None, &Source::Default),
+        };
+        Line { key: key.to_owned(), value, from: from.clone() }
+    }
+
+    fn masked_tokens(&self) -> Value {
+        self.tokens.value.iter().map(|_| format!("sha256:{MASK}")).collect::<Vec<_>>().into()
+    }
+
+    /// What is sent to a collector is mostly a key.
+    fn masked_headers(&self) -> Value {
+        let masked = self.traces_headers.value.0.keys().map(|name| (name.clone(), MASK.into()));
+        Value::Table(masked.collect())
+    }
+}
+
+fn number(value: impl TryInto<i64>) -> Option<Value> {
+    value.try_into().ok().map(Value::Integer)
+}
+
+/// A database as it may be seen by everybody.
+pub(crate) fn shown(database: &Database) -> String {
+    match database {
+        Database::Sqlite(path) => path.display().to_string(),
+        Database::Postgres(url) => masked_url(url),
+    }
+}

@@ -1,0 +1,51 @@
+//! Every setting of a server: its key in the file, its variable, its flag, and what it means.
+
+/// Where a setting is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    /// In the file; what stands before the dot is its table.
+    pub(crate) key: &'static str,
+    pub(crate) variable: &'static str,
+    pub(crate) flag: Option<&'static str>,
+}
+
+macro_rules! settings {
+    ($($name:ident: $key:literal, $variable:literal, $flag:expr;)+) => {
+        $(pub(crate) const $name: Setting = Setting { key: $key, variable: $variable, flag: $flag };)+
+
+        /// In the order in which they are shown.
+        pub(crate) const ALL: &[Setting] = &[$($name),+];
+    };
+}
+
+settings! {
+    LISTEN: "listen", "MILEPOST_LISTEN", Some("--listen");
+    DB: "db", "MILEPOST_DB", Some("--db");
+    DATA: "data", "MILEPOST_DATA", Some("--data");
+    INLINE_CONCURRENCY: "inline_concurrency", "MILEPOST_INLINE_CONCURRENCY", Some("--concurrency");
+    ALLOW_SHELL: "allow_shell", "MILEPOST_ALLOW_SHELL", Some("--allow-shell");
+    ALLOW_PRIVATE_HTTP: "allow_private_http", "MILEPOST_ALLOW_PRIVATE_HTTP", Some("--allow-private-http");
+    DRAIN_SECONDS: "drain_seconds", "MILEPOST_DRAIN_SECONDS", Some("--drain-seconds");
+    TOKENS: "auth.tokens", "MILEPOST_TOKEN_HASHES", Some("--token-hash");
+    INSECURE_NO_AUTH: "auth.insecure_no_auth", "MILEPOST_INSECURE_NO_AUTH", Some("--insecure-no-auth");
+    RETENTION: "retention.completed_runs", "MILEPOST_RETENTION", Some("--retention");
+    TRACES_ENDPOINT: "traces.endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", None;
+    TRACES_HEADERS: "traces.headers", "OTEL_EXPORTER_OTLP_HEADERS", None;
+    SERVICE_NAME: "traces.service_name", "OTEL_SERVICE_NAME", None;
+    LOG_FORMAT: "log.format", "MILEPOST_LOG_FORMAT", Some("--log-format");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_is_documented() {
+        let docs = include_str!("../../../../docs/operations.md");
+        for setting in ALL {
+            for name in [Some(setting.key), Some(setting.variable), setting.flag].into_iter().flatten() {
+                assert!(docs.contains(&format!("`{name}")), "docs/operations.md says nothing of {name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Settings that are written as text and are more than text.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+
+/// Where a server listens. `localhost` stands for 127.0.0.1, so that one address is meant and not two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listen(pub(crate) SocketAddr);
+
+impl Listen {
+    pub(crate) const DEFAULT: Listen = Listen(SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7400));
+
+    /// Whether only programs on this machine reach it.
+    pub(crate) fn is_loopback(self) -> bool {
+        self.0.ip().to_canonical().is_loopback()
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Listen, String> {
+        let address = match text.strip_prefix("localhost:") {
+            Some(port) => port.parse().ok().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+            None => text.parse().ok(),
+        };
+        address.map(Listen).ok_or_else(|| {
+            format!("`{text}` is not an address with a port; write it as in 127.0.0.1:7400, 0.0.0.0:7400 or [::1]:7400")
+        })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How long runs are kept after their end; for ever without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Retention(pub(crate) Option<u64>);
+
+const UNITS: [(&str, u64); 5] = [("w", 604_800), ("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
+/// A century: longer is `off`.
+const LONGEST_S: u64 = 100 * 366 * 86_400;
+
+impl Retention {
+    pub(crate) const DEFAULT: Retention = Retention(Some(90 * 86_400));
+
+    pub(crate) fn as_ms(self) -> Option<u64> {
+        self.0.map(|seconds| seconds * 1000)
+    }
+}
+
+impl FromStr for Retention {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Retention, String> {
+        if text == "off" {
+            return Ok(Retention(None));
+        }
+        let read = UNITS.iter().find_map(|(unit, seconds)| {
+            let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
+            count.checked_mul(*seconds).filter(|seconds| (1..=LONGEST_S).contains(seconds))
+        });
+        read.map(|seconds| Retention(Some(seconds))).ok_or_else(|| {
+            format!("`{text}` is not a time span; write a number and one of s, m, h, d, w, as in \"90d\", or \"off\"")
+        })
+    }
+}
+
+impl fmt::Display for Retention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(seconds) = self.0 else { return f.write_str("off") };
+        // Weeks are understood, but ninety days are said as days.
+        let unit = UNITS[1..].iter().find(|(_, unit)| seconds % unit == 0);
+        unit.map_or(Ok(()), |(name, unit)| write!(f, "{}{name}", seconds / unit))
+    }
+}
+
+/// `name=value,name=value`, as OpenTelemetry writes headers in the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Headers(pub(crate) BTreeMap<String, String>);
+
+impl FromStr for Headers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Headers, String> {
+        let one = |pair: &str| {
+            let (name, value) = pair.split_once('=').filter(|(name, _)| !name.trim().is_empty())?;
+            Some((name.trim().to_owned(), decoded(value.trim())))
+        };
+        let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+        let headers: Option<BTreeMap<String, String>> = pairs.map(one).collect();
+        // What was written may be a secret: it is not quoted.
+        headers.map(Headers).ok_or_else(|| "headers are written as NAME=VALUE,NAME=VALUE".to_owned())
+    }
+}
+
+/// Percent-encoded bytes as what they stand for; what is not well-formed stays as it is.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let hex = || std::str::from_utf8(after.get(..2)?).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match (first, (*first == b'%').then(hex).flatten()) {
+            (_, Some(byte)) => (rest, _) = (&after[2..], bytes.push(byte)),
+            (byte, None) => (rest, _) = (after, bytes.push(*byte)),
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LogFormat, String> {
+        match text {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err(format!("`{text}` is not a format of logs; write text or json")),
+        }
+    }
+}
+
+impl fmt::Display for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == LogFormat::Json { "json" } else { "text" })
+    }
+}
+
+/// A URL whose password, if it has one, cannot be read.
+pub(crate) fn masked_url(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let rest = match rest.split_once('@') {
+        Some((user, host)) => match user.split_once(':') {
+            Some((user, _)) => format!("{user}:{MASK}@{host}"),
+            None => format!("{user}@{host}"),
+        },
+        None => rest.to_owned(),
+    };
+    let Some((before, query)) = rest.split_once('?') else { return format!("{scheme}://{rest}") };
+    let masked = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) if name.eq_ignore_ascii_case("password") => format!("{name}={MASK}"),
+        _ => pair.to_owned(),
+    };
+    let query: Vec<String> = query.split('&').map(masked).collect();
+    format!("{scheme}://{before}?{}", query.join("&"))
+}
+
+/// What stands for something secret.
+pub(crate) const MASK: &str = "********";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_port() {
+        let shown = |text: &str| text.parse::<Listen>().map(|listen| (listen.to_string(), listen.is_loopback()));
+        assert_eq!(shown("127.0.0.1:7400"), Ok(("127.0.0.1:7400".to_owned(), true)));
+        assert_eq!(shown("localhost:1"), Ok(("127.0.0.1:1".to_owned(), true)));
+        assert_eq!(shown("[::1]:0"), Ok(("[::1]:0".to_owned(), true)));
+        assert_eq!(shown("[::ffff:127.0.0.1]:1"), Ok(("[::ffff:127.0.0.1]:1".to_owned(), true)));
+        assert_eq!(shown("0.0.0.0:80"), Ok(("0.0.0.0:80".to_owned(), false)));
+        assert_eq!(shown("[::]:80"), Ok(("[::]:80".to_owned(), false)));
+        for wrong in ["", "7400", "127.0.0.1", "localhost", "localhost:x", "example.com:80", "127.0.0.1:70000"] {
+            assert!(shown(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_time_span_is_a_number_and_a_unit() {
+        let shown = |text: &str| text.parse::<Retention>().map(|span| (span.0, span.to_string()));
+        assert_eq!(shown("90d"), Ok((Some(7_776_000), "90d".to_owned())));
+        assert_eq!(shown("2w"), Ok((Some(1_209_600), "14d".to_owned())));
+        assert_eq!(shown("36h"), Ok((Some(129_600), "36h".to_owned())));
+        assert_eq!(shown("90s"), Ok((Some(90), "90s".to_owned())));
+        assert_eq!(shown("5m"), Ok((Some(300), "5m".to_owned())));
+        assert_eq!(shown("off"), Ok((None, "off".to_owned())));
+        for wrong in ["", "d", "90", "-1d", "0d", "1.5d", "90 d", "9y", "99999999999999999999d", "40000d"] {
+            assert!(shown(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn headers_are_pairs_that_may_be_percent_encoded() {
+        let read = |text: &str| text.parse::<Headers>().map(|headers| headers.0.into_iter().collect::<Vec<_>>());
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(read("a=1, b=x%20y=z"), Ok(vec![pair("a", "1"), pair("b", "x y=z")]));
+        assert_eq!(read("a=100%,b=%zz"), Ok(vec![pair("a", "100%"), pair("b", "%zz")]));
+        assert_eq!(read(""), Ok(vec![]));
+        assert!(read("secret").is_err_and(|error| !error.contains("secret")));
+    }
+
+    #[test]
+    fn a_password_is_masked_wherever_it_stands() {
+        assert_eq!(masked_url("postgres://u:p@h:5432/d"), "postgres://u:********@h:5432/d");
+        assert_eq!(
+            masked_url("postgres://u:p/q@h/d?x=1&password=p"),
+            "postgres://u:********@h/d?x=1&password=********"
+        );
+        assert_eq!(masked_url("postgres://u@h/d"), "postgres://u@h/d");
+        assert_eq!(masked_url("postgres://h:5432/d"), "postgres://h:5432/d");
+        assert_eq!(masked_url("runs.db"), "runs.db");
+    }
+}

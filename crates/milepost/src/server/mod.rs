@@ -1,0 +1,173 @@
+//! A server from its first moment to its last.
+//!
+//! ```text
+//!   listen ─► open the store and the engine ─► answer, server.json, announce ─► … ─► signal
+//!                                                                                      │
+//!   exit ◄── engine shut down ◄── requests under way end ◄── not ready, refuse new ◄───┘
+//! ```
+//!
+//! **Invariant:** nothing is announced before it is so: when `server.json` is there, requests are answered.
+
+mod file;
+pub(crate) mod listen;
+mod reporter;
+mod signals;
+pub(crate) mod watch;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use milepost_api::{AppState, Settings};
+use milepost_engine::skills::{BuiltInOptions, Skills};
+use milepost_engine::{Config, Engine};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::config::ServerConfig;
+use crate::database::Database;
+pub(crate) use file::ServerFile;
+pub(crate) use reporter::Reporter;
+pub(crate) use signals::Signals;
+
+/// A server that ended before it was done.
+const LEFT: u8 = 1;
+/// How long the engine may take to write what it has. A database that is away must not keep the process.
+const SHUTDOWN: Duration = Duration::from_secs(10);
+
+/// A server that answers.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) url: String,
+    state: AppState,
+    answering: JoinHandle<std::io::Result<()>>,
+    /// Removed when the server has gone.
+    _file: Option<ServerFile>,
+}
+
+/// What ended a server.
+enum End {
+    Asked,
+    /// It no longer listens, by itself.
+    Lost(std::io::Error),
+}
+
+impl Server {
+    /// Opens the engine and answers requests.
+    pub(crate) async fn open(config: &ServerConfig, listener: TcpListener) -> anyhow::Result<Server> {
+        let address = listener.local_addr().context("the address cannot be read")?;
+        let url = listen::url(address);
+        let store = config.db.value.open().await?;
+        // Before the engine, which counts with what is installed when it opens.
+        milepost_api::metrics::install();
+        let engine = Arc::new(Engine::open_with(store, engine_config(config)).await?);
+        let state = AppState::new(engine.clone(), settings(config));
+        let answering = tokio::spawn(milepost_api::serve(listener, state.clone()));
+        let file = ServerFile::write(&config.data.value, &url);
+        if let Err(error) = &file {
+            let data = config.data.value.display();
+            tracing::warn!(%error, %data, "server.json cannot be written; other commands need --server to find this one");
+        }
+        Ok(Server { engine, url, state, answering, _file: file.ok() })
+    }
+
+    /// For programs that wait until the server is ready.
+    pub(crate) fn ready(&self, config: &ServerConfig) -> serde_json::Value {
+        json!({
+            "url": self.url,
+            "data": config.data.value,
+            "pid": std::process::id(),
+            "node": self.engine.node().to_string(),
+        })
+    }
+
+    /// Answers until somebody asks it to end, then ends in good order; asked again, at once.
+    pub(crate) async fn run(mut self, signals: &mut Signals, on_drain: impl FnOnce()) -> anyhow::Result<ExitCode> {
+        let end = tokio::select! {
+            () = signals.next() => End::Asked,
+            ended = &mut self.answering => End::Lost(lost(ended)),
+        };
+        if let End::Asked = end {
+            on_drain();
+        }
+        tokio::select! {
+            in_order = self.drain() => match (end, in_order) {
+                (End::Lost(error), _) => Err(error).context("the server no longer listens"),
+                (End::Asked, true) => Ok(ExitCode::SUCCESS),
+                (End::Asked, false) => {
+                    signals::end_soon(LEFT);
+                    Ok(ExitCode::from(LEFT))
+                }
+            },
+            () = signals.next() => {
+                tracing::warn!("left at once; what was under way goes on when a server has this database again");
+                signals::end_soon(LEFT);
+                Ok(ExitCode::from(LEFT))
+            }
+        }
+    }
+
+    /// Lets requests end and has the engine write what it has. Says whether that was done.
+    async fn drain(&mut self) -> bool {
+        self.state.drain();
+        if !self.answering.is_finished() {
+            // How long this takes is bounded by the server's own settings.
+            let _ = (&mut self.answering).await;
+        }
+        let done = tokio::time::timeout(SHUTDOWN, self.engine.shutdown()).await.is_ok();
+        if !done {
+            tracing::warn!("the database does not answer; what was acknowledged is on disk, the rest is left");
+        }
+        done
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.answering.abort();
+    }
+}
+
+fn lost(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> std::io::Error {
+    match ended {
+        Ok(Err(error)) => error,
+        Ok(Ok(())) => std::io::Error::other("it stopped by itself"),
+        Err(error) => std::io::Error::other(error),
+    }
+}
+
+fn settings(config: &ServerConfig) -> Settings {
+    Settings {
+        tokens: config.tokens.value.clone(),
+        loopback_only: config.listen.value.is_loopback() && config.is_open(),
+        drain_ms: config.drain_seconds.value * 1000,
+        ..Settings::default()
+    }
+}
+
+fn engine_config(config: &ServerConfig) -> Config {
+    let skills = Skills::built_in(&BuiltInOptions {
+        shell: config.allow_shell.value,
+        private_addresses: config.allow_private_http.value,
+    });
+    Config {
+        limits: config.limits.clone(),
+        inline_concurrency: config.inline_concurrency.value,
+        node_lease_ms: node_lease_ms(&config.db.value),
+        skills,
+        traces: config.traces.clone(),
+        ..Config::default()
+    }
+}
+
+/// On one machine a dead process is known by its lock, so looking often costs nothing, and what another process leaves (a
+/// signal that was sent) is seen within a second.
+pub(crate) fn node_lease_ms(database: &Database) -> u64 {
+    match database {
+        Database::Sqlite(_) => 3_000,
+        Database::Postgres(_) => 10_000,
+    }
+}

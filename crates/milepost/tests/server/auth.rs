@@ -1,0 +1,104 @@
+//! Who may come in.
+
+use serde_json::{Value, json};
+
+use super::{Place, shell};
+
+fn token(place: &Place) -> (String, String) {
+    let ran = place.run(&["token", "-o", "json"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let value: Value = serde_json::from_str(&ran.out).unwrap();
+    let text = |name: &str| value[name].as_str().unwrap().to_owned();
+    (text("token"), text("hash"))
+}
+
+#[test]
+fn a_token_comes_with_its_hash_and_is_kept_nowhere() {
+    let place = Place::new();
+    let ran = place.run(&["token"]);
+    let lines: Vec<&str> = ran.out.lines().collect();
+    let token = lines[0].strip_prefix("token: ").unwrap();
+    let hash = lines[1].strip_prefix("hash:  ").unwrap();
+    assert!(token.starts_with("mp_") && token.len() == 67, "{token}");
+    assert!(ran.err.contains(&format!("tokens = [\"{hash}\"]")), "{}", ran.err);
+    assert!(!ran.err.contains(token));
+    let (again, _) = self::token(&place);
+    assert_ne!(again, token);
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn others_are_let_in_only_with_a_token_or_by_name() {
+    let place = Place::new();
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let ran = place.run(&["serve", "--listen", address, "-o", "json"]);
+        assert_eq!(ran.code, 2);
+        let error: Value = serde_json::from_str(&ran.err).unwrap();
+        assert_eq!(error["code"], "no_auth");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("`milepost token`") && message.contains("--insecure-no-auth"), "{message}");
+    }
+    assert!(!place.path().join(".milepost").exists());
+    let server = place.start(&["serve", "--listen", "0.0.0.0:0", "--insecure-no-auth"]);
+    server.says("NO AUTHENTICATION");
+    assert_eq!(server.get("/api/v1/runs").status, 200);
+    let named = server.request("GET", "/api/v1/runs").header("host", "milepost.example").send();
+    assert_eq!(named.status, 200, "a server for others answers to any name");
+}
+
+#[test]
+fn a_server_with_tokens_wants_one() {
+    let place = Place::new();
+    let (token, hash) = token(&place);
+    place.file("milepost.toml", &format!("listen = \"0.0.0.0:0\"\n[auth]\ntokens = [\"{hash}\"]\n"));
+    let server = place.start(&["serve"]);
+    assert!(!server.said().contains("NO AUTHENTICATION"));
+    let nobody = server.get("/api/v1/runs");
+    assert_eq!((nobody.status, &nobody.body["code"]), (401, &json!("unauthorized")));
+    let call =
+        |token: &str| server.request("GET", "/api/v1/runs").header("authorization", &format!("Bearer {token}")).send();
+    assert_eq!(call("mp_wrong").status, 401);
+    assert_eq!(call(&token).status, 200);
+    assert_eq!(call(&hash).status, 401);
+    assert_eq!(server.get("/healthz").status, 200);
+    assert_eq!(server.get("/readyz").status, 200);
+}
+
+#[test]
+fn hashes_may_come_from_the_environment() {
+    let place = Place::new();
+    let ((one, first), (two, second)) = (token(&place), token(&place));
+    let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
+    command.env("MILEPOST_TOKEN_HASHES", format!("{first},{second}"));
+    let server = super::Server::start(command);
+    for token in [one, two] {
+        let request = server.request("GET", "/api/v1/runs").header("authorization", &format!("Bearer {token}"));
+        assert_eq!(request.send().status, 200);
+    }
+    assert_eq!(server.get("/api/v1/runs").status, 401);
+}
+
+#[test]
+fn serve_runs_programs_only_when_told() {
+    let place = Place::new();
+    let document = shell("echo '{\"n\": 1}'");
+    let server = place.serve(&[]);
+    let refused = server.post("/api/v1/runs", &json!({ "document": document }));
+    assert_eq!((refused.status, &refused.body["code"]), (422, &json!("unknown_skill")), "{}", refused.body);
+    server.stop();
+    let server = place.serve(&["--allow-shell"]);
+    let run = server.start_run(&document);
+    assert_eq!(server.ended_run(&run)["output"], json!({"only": {"n": 1}}));
+}
+
+#[test]
+fn what_is_for_callers_is_refused() {
+    let place = Place::new();
+    for (flags, code) in [(["--token", "mp_x"], "needs_hash"), (["--server", "http://127.0.0.1:1"], "needs_database")] {
+        for verb in ["serve", "dev"] {
+            let ran = place.run(&[&[verb, "--listen", "127.0.0.1:0", "-o", "json"], &flags[..]].concat());
+            assert_eq!(ran.code, 2);
+            assert_eq!(serde_json::from_str::<Value>(&ran.err).unwrap()["code"], code);
+        }
+    }
+}
