@@ -111,7 +111,7 @@ impl From<EngineError> for Problem {
             EngineError::NoSuchWorkflow(_) | EngineError::NoSuchEvent { .. } => StatusCode::NOT_FOUND,
             EngineError::Moved { .. } => StatusCode::PRECONDITION_FAILED,
             EngineError::AfterLastEvent { .. } => StatusCode::CONFLICT,
-            EngineError::UnknownSkills(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            EngineError::UnknownSkills(_) | EngineError::BadTag(_) => StatusCode::UNPROCESSABLE_ENTITY,
             EngineError::Store(error) => return error.into(),
             EngineError::Corrupt { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             EngineError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,

@@ -14,7 +14,7 @@ use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_core::trace::TraceContext;
 use milepost_store::Store;
-use milepost_store::rows::{HeadRow, RunFilter, TransitionRow};
+use milepost_store::rows::{Deployed, HeadRow, RunFilter, TransitionRow};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -233,7 +233,20 @@ impl Engine {
     /// # Errors
     /// The store cannot be written.
     pub async fn deploy_loaded(&self, loaded: Loaded) -> Result<Arc<Plan>, EngineError> {
-        self.plans.deploy(self.org, loaded, self.clock.now()).await
+        let name = loaded.plan.name.clone();
+        Ok(self.deploy_as(&name, loaded).await?.0)
+    }
+
+    /// The same under a name of the caller's choice; says what became of it.
+    ///
+    /// # Errors
+    /// The name cannot be one, or the store cannot be written.
+    pub async fn deploy_as(&self, tag: &str, loaded: Loaded) -> Result<(Arc<Plan>, Deployed), EngineError> {
+        let length = tag.chars().count();
+        if length == 0 || length > self.limits.name_chars || tag.chars().any(char::is_control) {
+            return Err(EngineError::BadTag(self.limits.name_chars));
+        }
+        self.plans.deploy(self.org, tag, loaded, self.clock.now()).await
     }
 
     /// Whether this engine can carry out the steps of a plan.
@@ -446,6 +459,20 @@ impl Engine {
     /// Waits until all that was committed so far is projected.
     pub async fn flush_projections(&self) {
         self.projector.flush().await;
+    }
+
+    /// Waits a moment for lists to show what this node has just done, unless it is very busy.
+    pub async fn freshen_lists(&self) {
+        self.projector.freshen().await;
+    }
+
+    /// Runs, newest first. What this node has just done is among them unless it is very busy.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>, EngineError> {
+        self.freshen_lists().await;
+        list_runs(&self.store, self.org, filter).await
     }
 
     /// How old the oldest commit is that is not projected yet.

@@ -27,6 +27,8 @@ pub enum EngineError {
         "run {run} has {last_seq} events, there is nothing after event {after_seq} yet; ask for those after {last_seq} or less"
     )]
     AfterLastEvent { run: RunId, after_seq: u64, last_seq: u64 },
+    #[error("a tag has 1 to {0} characters, and no control characters among them; choose another name")]
+    BadTag(usize),
     #[error("there is no workflow `{0}`; deploy it first, or put it into the same file")]
     NoSuchWorkflow(String),
     /// Nobody here can carry out these skills.
@@ -67,6 +69,7 @@ impl EngineError {
             EngineError::NoSuchEvent { .. } => "unknown_event",
             EngineError::Moved { .. } => Rejection::MOVED,
             EngineError::AfterLastEvent { .. } => "after_last_event",
+            EngineError::BadTag(_) => "bad_tag",
             EngineError::NoSuchWorkflow(_) => "unknown_workflow",
             EngineError::UnknownSkills(_) => "unknown_skill",
             EngineError::Store(StoreError::Unavailable(_)) => "store_unavailable",

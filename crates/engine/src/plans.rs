@@ -8,7 +8,7 @@ use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
 use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
-use milepost_store::rows::BlobRow;
+use milepost_store::rows::{BlobRow, Deployed};
 use milepost_store::{Store, StoreError};
 
 use crate::error::EngineError;
@@ -40,11 +40,17 @@ impl Plans {
         Ok(self.keep(org, Arc::new(loaded.plan)))
     }
 
-    /// Stores a document and points its name at it.
-    pub(crate) async fn deploy(&self, org: OrgId, loaded: Loaded, now: Timestamp) -> Result<Arc<Plan>, EngineError> {
+    /// Stores a document and points a name at it.
+    pub(crate) async fn deploy(
+        &self,
+        org: OrgId,
+        tag: &str,
+        loaded: Loaded,
+        now: Timestamp,
+    ) -> Result<(Arc<Plan>, Deployed), EngineError> {
         let plan = self.add(org, loaded).await?;
-        self.store.set_tag(org, &plan.name, plan.hash, now).await?;
-        Ok(plan)
+        let deployed = self.store.deploy(org, tag, plan.hash, uuid::Uuid::now_v7(), now).await?;
+        Ok((plan, deployed))
     }
 
     pub(crate) async fn by_hash(&self, org: OrgId, hash: Digest) -> Result<Arc<Plan>, EngineError> {
@@ -75,7 +81,7 @@ impl Plans {
                 self.store.blob(org, hash).await?.ok_or_else(unknown)?;
                 hash
             }
-            None => self.store.tag(org, reference).await?.ok_or_else(unknown)?,
+            None => self.store.tag(org, reference).await?.ok_or_else(unknown)?.target,
         };
         self.by_hash(org, hash).await
     }

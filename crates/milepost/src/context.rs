@@ -6,8 +6,9 @@ use std::str::FromStr;
 use clap::{ArgAction, Args, ValueEnum};
 use milepost_core::limits::Limits;
 
+use crate::config::values::LogFormat;
 use crate::database::{self, Database};
-use crate::logging::{self, LogFormat};
+use crate::logging;
 use crate::output::error::Refusal;
 use crate::target::{Otherwise, Target, Wanted};
 
@@ -47,17 +48,9 @@ pub(crate) struct Globals {
     /// Say more on standard error (`-vv`: still more); RUST_LOG has the last word
     #[arg(short = 'v', long, global = true, action = ArgAction::Count, help_heading = GLOBAL)]
     verbose: u8,
-    /// How logs are written to standard error
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        env = "MILEPOST_LOG_FORMAT",
-        default_value_t = LogFormat::Text,
-        value_name = "FORMAT",
-        help_heading = GLOBAL
-    )]
-    log_format: LogFormat,
+    /// How logs are written to standard error: text or json [env: MILEPOST_LOG_FORMAT] [default: text]
+    #[arg(long, global = true, value_name = "FORMAT", help_heading = GLOBAL)]
+    log_format: Option<LogFormat>,
     #[command(flatten)]
     limits: LimitFlags,
 }
@@ -102,7 +95,13 @@ impl LimitFlags {
 impl Globals {
     /// What is logged where `-v` says nothing: a server tells more than a verb.
     pub(crate) fn start_logging(&self, default: &str) {
-        logging::start(self.verbose, default, self.log_format);
+        let variable = std::env::var("MILEPOST_LOG_FORMAT").ok().filter(|text| !text.trim().is_empty());
+        let named = variable.map(|text| text.trim().parse::<LogFormat>());
+        let format = self.log_format.or_else(|| named.as_ref()?.as_ref().ok().copied());
+        logging::start(self.verbose, default, format.unwrap_or(LogFormat::Text));
+        if let Some(Err(problem)) = named {
+            tracing::warn!("MILEPOST_LOG_FORMAT: {problem}");
+        }
     }
 }
 
@@ -115,6 +114,9 @@ pub(crate) struct Context {
     wanted: Wanted,
     limits: Limits,
     limit_flags: BTreeMap<String, u64>,
+    /// `--log-format`, for verbs that read the rest themselves.
+    pub(crate) log_format: Option<LogFormat>,
+    has_token_flag: bool,
 }
 
 impl Context {
@@ -122,11 +124,13 @@ impl Context {
         let mut limits = Limits::default();
         globals.limits.apply(&mut limits)?;
         let env = Wanted::from_env();
+        let has_token_flag = globals.token.is_some();
         let token = globals.token.or_else(|| env.token.clone());
         let wanted = Wanted { server_flag: globals.server, db_flag: globals.db, token, ..env };
         let database = wanted.database().unwrap_or_else(|| Database::parse(database::DEFAULT));
         let limit_flags = globals.limits.pairs().collect();
-        Ok(Context { format: globals.format, database, wanted, limits, limit_flags })
+        let (format, log_format) = (globals.format, globals.log_format);
+        Ok(Context { format, database, wanted, limits, limit_flags, log_format, has_token_flag })
     }
 
     /// Where the verb goes: to a server or to a database.
@@ -155,6 +159,20 @@ impl Context {
         let mut limits = self.limits.clone();
         flags.apply(&mut limits)?;
         Ok(limits)
+    }
+
+    /// For a verb that is a server itself.
+    pub(crate) fn refuse_callers_flags(&self, verb: &str) -> anyhow::Result<()> {
+        self.refuse_server(verb)?;
+        match self.has_token_flag {
+            false => Ok(()),
+            // Whoever passes one may believe that the server wants it from now on.
+            true => Err(Refusal::new(
+                "needs_hash",
+                format!("--token is for those who call a server, and `milepost {verb}` is one; a server is told the hashes of its tokens: `milepost token` makes both"),
+            )
+            .into()),
+        }
     }
 
     /// `--db`, for verbs that read the rest themselves.

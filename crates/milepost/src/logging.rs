@@ -2,25 +2,22 @@
 
 use std::fmt;
 use std::io::IsTerminal as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::ValueEnum;
 use milepost_engine::{Clock as _, SystemClock};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::format::{Format, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// For people
-    Text,
-    /// One JSON object per line
-    Json,
-}
+use crate::config::values::LogFormat;
+
+/// Lines are JSON. Not known for sure before a server has read its file, and that may already have something to say.
+static JSON: AtomicBool = AtomicBool::new(false);
 
 /// `default` is what is logged where nobody asks for more; `RUST_LOG` has the last word.
 pub(crate) fn start(verbose: u8, default: &str, format: LogFormat) {
@@ -31,13 +28,17 @@ pub(crate) fn start(verbose: u8, default: &str, format: LogFormat) {
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => logs.with_ansi(std::io::stderr().is_terminal()).init(),
-        LogFormat::Json => {
-            logs.event_format(JsonLines).init();
-            std::panic::set_hook(Box::new(log_panic));
-        }
+    logs.with_ansi(std::io::stderr().is_terminal()).event_format(Lines::default()).init();
+    set_format(format);
+}
+
+/// From now on lines are written like this.
+pub(crate) fn set_format(format: LogFormat) {
+    let json = format == LogFormat::Json;
+    if json && !JSON.swap(true, Ordering::Relaxed) {
+        std::panic::set_hook(Box::new(log_panic));
     }
+    JSON.store(json, Ordering::Relaxed);
 }
 
 /// A panic is a line like any other.
@@ -57,26 +58,35 @@ struct Line<'a> {
     fields: Map<String, Value>,
 }
 
-struct JsonLines;
+#[derive(Default)]
+struct Lines {
+    text: Format,
+}
 
-impl<S, N> FormatEvent<S, N> for JsonLines
+impl<S, N> FormatEvent<S, N> for Lines
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let mut said = Said::default();
-        event.record(&mut said);
-        let line = Line {
-            timestamp: SystemClock.now().to_string(),
-            level: event.metadata().level().as_str(),
-            target: event.metadata().target(),
-            message: said.message,
-            fields: said.fields,
-        };
-        let text = serde_json::to_string(&line).map_err(|_| fmt::Error)?;
-        writeln!(writer, "{text}")
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        match JSON.load(Ordering::Relaxed) {
+            true => writeln!(writer, "{}", as_json(event)?),
+            false => self.text.format_event(context, writer, event),
+        }
     }
+}
+
+fn as_json(event: &Event<'_>) -> Result<String, fmt::Error> {
+    let mut said = Said::default();
+    event.record(&mut said);
+    let line = Line {
+        timestamp: SystemClock.now().to_string(),
+        level: event.metadata().level().as_str(),
+        target: event.metadata().target(),
+        message: said.message,
+        fields: said.fields,
+    };
+    serde_json::to_string(&line).map_err(|_| fmt::Error)
 }
 
 /// What an event says.

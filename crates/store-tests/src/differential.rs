@@ -150,15 +150,17 @@ impl World {
         let content = format!("content {}", self.random.below(8)).into_bytes();
         let blob = BlobRow { hash: Digest::of(&content), media_type: "text/plain".to_owned(), content };
         let tag = self.random.pick(&self.tags).clone();
+        let revision = Uuid::from_slice(&blob.hash.0[..16]).expect("half a digest");
         let dropped = if self.random.once_in(4) { self.any_run() } else { None };
         let mut results = Vec::new();
         for store in stores {
             store.put_blob(ORG, &blob).await.expect("a blob can be stored");
-            store.set_tag(ORG, &tag, blob.hash, at(0)).await.expect("a tag can be set");
+            let deployed = store.deploy(ORG, &tag, blob.hash, revision, at(0)).await;
+            let deployed = deployed.expect("a document can be deployed");
             if let Some(index) = dropped {
                 store.drop_projection(ORG, self.runs[index].run).await.expect("a projection can be dropped");
             }
-            results.push((store.blob(ORG, blob.hash).await.ok(), store.tag(ORG, &tag).await.ok()));
+            results.push((store.blob(ORG, blob.hash).await.ok(), deployed, store.tag(ORG, &tag).await.ok()));
         }
         same(stores, &results, context, &blob);
         if let Some(index) = dropped {

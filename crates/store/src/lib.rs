@@ -19,10 +19,11 @@ use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
+use uuid::Uuid;
 
 use rows::{
-    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, SlotRow, SnapshotRow,
-    StepRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
+    RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 
 /// Cut by what the caller does next.
@@ -72,6 +73,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Single events of one run, in any order; those that do not exist are left out.
     async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>>;
 
+    /// The events of one step of a run (`shots`, or `shots[3]`), in order. Reads the run's log.
+    async fn step_events(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step_id: &str,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>>;
+
     /// Armed timers that are due before or at `until`, earliest first, after the one given: a page at a time.
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>>;
     async fn timers_of(&self, org: OrgId, run: RunId) -> Result<Vec<TimerRow>>;
@@ -97,9 +108,31 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Stores a blob; storing the same content again is no change.
     async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()>;
     async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>>;
-    /// Points a name at a document. Append-only history comes with the definition store.
-    async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()>;
-    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<Digest>>;
+    /// Makes a revision of a document, unless there is one with that content, and points a name at it; a name that points
+    /// there already does not move.
+    async fn deploy(
+        &self,
+        org: OrgId,
+        tag: &str,
+        target: Digest,
+        revision_id: Uuid,
+        now: Timestamp,
+    ) -> Result<Deployed>;
+    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>>;
+    /// Names in the order of their bytes, after `after`.
+    async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>>;
+
+    /// Keeps lines that steps wrote; the same chunk again is no change.
+    async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()>;
+    /// Lines of a run, or of one of its steps, in order, after the chunk given.
+    async fn logs(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step: Option<&str>,
+        after: Option<&LogPosition>,
+        limit: u32,
+    ) -> Result<Vec<LogChunkRow>>;
 
     /// Writes projections in one transaction; one answer per write, in order.
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>>;
@@ -110,6 +143,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>>;
     /// A run's snapshot and all its steps, in order of their ids, as they were at one moment.
     async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>>;
+    /// What is needed to show a run, all of one moment, read in one go.
+    async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>>;
     /// Single steps of one run, by id; those that do not exist are left out.
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>>;
     /// Newest first. Costs what it answers, however many runs there are.

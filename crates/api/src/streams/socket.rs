@@ -12,6 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use super::Stop;
 use super::message::{Place, Said, Told};
 use super::subscriptions::Subscriptions;
+use crate::metrics::OpenStream;
 use crate::state::{AppState, Opened};
 
 /// Messages of a client beyond this are refused.
@@ -27,12 +28,13 @@ pub(crate) struct Socket {
     state: AppState,
     /// When the client last gave a sign of life.
     heard: Instant,
-    _open: Opened,
+    _open: (Opened, OpenStream),
 }
 
 impl Socket {
     pub(crate) fn new(socket: WebSocket, state: AppState, open: Opened) -> Socket {
-        Socket { socket, runs: Subscriptions::new(state.engine.clone()), state, heard: Instant::now(), _open: open }
+        let runs = Subscriptions::new(state.engine.clone());
+        Socket { socket, runs, state, heard: Instant::now(), _open: (open, OpenStream::new("ws")) }
     }
 
     /// Serves the client until it goes, or has to go.

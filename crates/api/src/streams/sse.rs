@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::{End, RETRY, Stop};
+use crate::metrics::OpenStream;
 use crate::state::AppState;
 
 /// Chunks that wait to be taken, and how large one grows before the next begins.
@@ -33,7 +34,7 @@ const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
 pub(crate) fn body(stream: EventStream, state: AppState) -> Body {
     let (chunks, mut taken) = mpsc::channel(CHUNKS + 1);
     let last = chunks.clone().try_reserve_owned().expect("a new channel has room");
-    let pump = Pump { sent: stream.cursor(), stream, state, chunks };
+    let pump = Pump { sent: stream.cursor(), stream, state, chunks, _open: OpenStream::new("sse") };
     tokio::spawn(pump.run(last));
     let taken = futures::stream::poll_fn(move |context| taken.poll_recv(context));
     Body::from_stream(taken.map(Ok::<_, Infallible>))
@@ -45,6 +46,7 @@ struct Pump {
     chunks: mpsc::Sender<Bytes>,
     /// The last event that is on its way.
     sent: u64,
+    _open: OpenStream,
 }
 
 impl Pump {

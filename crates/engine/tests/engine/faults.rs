@@ -13,11 +13,12 @@ use milepost_core::time::Timestamp;
 use milepost_engine::{Config, Engine, NewRun};
 use milepost_store::memory::MemoryStore;
 use milepost_store::rows::{
-    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, SlotRow, SnapshotRow,
-    StepRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
+    RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use milepost_store::{Result, Store, StoreError, Transaction};
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::support::*;
 
@@ -203,6 +204,16 @@ impl Store for Faulty {
         self.read()?;
         self.inner.events_at(org, run, seqs).await
     }
+    async fn step_events(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step_id: &str,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>> {
+        self.inner.step_events(org, run, step_id, after_seq, limit).await
+    }
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
         self.inner.timers_until(after, until, limit).await
     }
@@ -237,12 +248,35 @@ impl Store for Faulty {
     async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>> {
         self.inner.blob(org, hash).await
     }
-    async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()> {
-        self.inner.set_tag(org, tag, target, now).await
+    async fn deploy(
+        &self,
+        org: OrgId,
+        tag: &str,
+        target: Digest,
+        revision_id: Uuid,
+        now: Timestamp,
+    ) -> Result<Deployed> {
+        self.inner.deploy(org, tag, target, revision_id, now).await
     }
-    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<Digest>> {
+    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>> {
         self.read()?;
         self.inner.tag(org, tag).await
+    }
+    async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
+        self.inner.tags(org, after, limit).await
+    }
+    async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {
+        self.write(self.inner.append_logs(chunks)).await
+    }
+    async fn logs(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step: Option<&str>,
+        after: Option<&LogPosition>,
+        limit: u32,
+    ) -> Result<Vec<LogChunkRow>> {
+        self.inner.logs(org, run, step, after, limit).await
     }
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {
         self.write(self.inner.project(writes)).await
@@ -258,6 +292,9 @@ impl Store for Faulty {
     }
     async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
         self.inner.projection(org, run).await
+    }
+    async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
+        self.inner.read_run(org, run).await
     }
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {
         self.inner.steps_by_id(org, run, ids).await

@@ -13,7 +13,7 @@ use milepost_store::Store;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::backend::config;
+use crate::backend::{config, traces};
 use crate::context::{Context, LimitFlags};
 use crate::database::Database;
 use crate::output::{print_json, table, time};
@@ -60,6 +60,7 @@ impl Recover {
         note_all(&mut seen, &open_runs(&store, time::now()).await?);
         let config = Config {
             inline_concurrency: self.concurrency,
+            traces: traces()?,
             ..config(&context.database, limits, self.allow_private_http, None)
         };
         let engine = Engine::open_with(store.clone(), config).await?;

@@ -11,6 +11,7 @@ use milepost_api::TokenHash;
 use crate::config::values::{Listen, Retention};
 use crate::config::{Layer, Layers, ServerConfig, environment, file, shown};
 use crate::context::{Context, LimitFlags};
+use crate::logging;
 use crate::output::print_json;
 use crate::server::{Server, Signals, listen};
 
@@ -69,7 +70,7 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
-        context.refuse_server("serve")?;
+        context.refuse_callers_flags("serve")?;
         let config = self.settings(&context)?;
         if self.print_config {
             match context.is_json() {
@@ -78,6 +79,7 @@ impl Serve {
             }
             return Ok(ExitCode::SUCCESS);
         }
+        logging::set_format(config.log_format.value);
         config.check_auth()?;
         let mut signals = Signals::new()?;
         let listener = listen::on(config.listen.value).await?;
@@ -100,7 +102,10 @@ impl Serve {
         let layers = Layers {
             file: file::read(named.as_deref())?,
             environment: environment::read(variable)?,
-            flags: self.flags(context.db_flag(), context.limit_flags(&self.limits)),
+            flags: Layer {
+                log_format: context.log_format,
+                ..self.flags(context.db_flag(), context.limit_flags(&self.limits))
+            },
         };
         Ok(ServerConfig::new(&layers)?)
     }

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 
 use milepost_api::TokenHash;
 use milepost_core::limits::Limits;
+use milepost_engine::telemetry::{BadOtlpConfig, OtlpConfig};
 
 use crate::database::Database;
 use crate::output::error::Refusal;
@@ -54,6 +55,8 @@ pub(crate) struct ServerConfig {
     pub(crate) traces_headers: Sourced<Headers>,
     pub(crate) service_name: Sourced<String>,
     pub(crate) log_format: Sourced<LogFormat>,
+    /// What the settings for traces come to.
+    pub(crate) traces: Option<OtlpConfig>,
     pub(crate) limits: Limits,
     /// Those that somebody changed.
     limit_sources: BTreeMap<String, Source>,
@@ -97,10 +100,23 @@ impl ServerConfig {
                 SERVICE_NAME.to_owned(),
             ),
             log_format: or(layers.pick(settings::LOG_FORMAT, |layer| layer.log_format), LogFormat::Text),
+            traces: None,
             limits,
             limit_sources,
         };
-        config.checked()
+        let traces = config.traces()?;
+        ServerConfig { traces, ..config }.checked()
+    }
+
+    fn traces(&self) -> Result<Option<OtlpConfig>, Refusal> {
+        let Some(endpoint) = &self.traces_endpoint.value else { return Ok(None) };
+        let bad = |from: &Source, error: BadOtlpConfig| Refusal::new("bad_config", format!("{from}: {error}"));
+        let collector = OtlpConfig::new(endpoint).map_err(|error| bad(&self.traces_endpoint.from, error))?;
+        let mut collector = collector.service_name(&self.service_name.value);
+        for (name, value) in &self.traces_headers.value.0 {
+            collector = collector.header(name, value).map_err(|error| bad(&self.traces_headers.from, error))?;
+        }
+        Ok(Some(collector))
     }
 
     fn checked(self) -> Result<ServerConfig, Refusal> {

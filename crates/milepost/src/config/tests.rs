@@ -99,3 +99,30 @@ fn a_server_may_not_take_for_ever_to_stop() {
     let refused = ServerConfig::new(&Layers { flags, ..Layers::default() }).unwrap_err().to_string();
     assert!(refused.starts_with("--drain-seconds: "), "{refused}");
 }
+
+#[test]
+fn traces_go_where_they_are_told() {
+    let with = |endpoint: &str, headers: &str| {
+        let file = Layer {
+            traces_endpoint: Some(endpoint.to_owned()),
+            traces_headers: Some(headers.parse().unwrap()),
+            ..Layer::default()
+        };
+        ServerConfig::new(&layers(file, Layer::default(), Layer::default())).map(|config| config.traces.is_some())
+    };
+    assert!(with("http://collector:4318", "authorization=x").unwrap());
+    let refused = with("collector:4318", "").unwrap_err().to_string();
+    assert!(refused.starts_with("milepost.toml: `collector:4318` is no address of a collector"), "{refused}");
+    let refused = with("http://collector:4318", "a%0Ab=hunter2%0A").unwrap_err().to_string();
+    assert!(!refused.contains("hunter2"), "{refused}");
+    assert!(ServerConfig::new(&Layers::default()).unwrap().traces.is_none());
+}
+
+#[test]
+fn every_setting_is_shown() {
+    let shown = ServerConfig::new(&Layers::default()).unwrap().as_toml();
+    let unset: Vec<&str> = shown.lines().filter(|line| line.ends_with("is not set")).collect();
+    assert_eq!(unset, ["# endpoint is not set"], "{shown}");
+    let count = shown.lines().filter(|line| line.ends_with("  # default")).count();
+    assert_eq!(count, settings::ALL.len() - 1 + Limits::TABLE.len(), "{shown}");
+}

@@ -61,6 +61,8 @@ impl Server {
         let address = listener.local_addr().context("the address cannot be read")?;
         let url = listen::url(address);
         let store = config.db.value.open().await?;
+        // Before the engine, which counts with what is installed when it opens.
+        milepost_api::metrics::install();
         let engine = Arc::new(Engine::open_with(store, engine_config(config)).await?);
         let state = AppState::new(engine.clone(), settings(config));
         let answering = tokio::spawn(milepost_api::serve(listener, state.clone()));
@@ -156,6 +158,7 @@ fn engine_config(config: &ServerConfig) -> Config {
         inline_concurrency: config.inline_concurrency.value,
         node_lease_ms: node_lease_ms(&config.db.value),
         skills,
+        traces: config.traces.clone(),
         ..Config::default()
     }
 }

@@ -10,7 +10,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    hangup: Signal,
+    /// Not where it is ignored, as `nohup` has it: such a server outlives its terminal.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
@@ -19,7 +20,7 @@ impl Signals {
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
+            hangup: (!hangup_is_ignored()).then(|| signal(SignalKind::hangup())).transpose()?,
         })
     }
 
@@ -27,9 +28,23 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
+            () = hung_up(self.hangup.as_mut()) => {}
         }
     }
+}
+
+async fn hung_up(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// What this process inherited, where the system tells: a mask in which SIGHUP is the lowest bit.
+fn hangup_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 /// Ends the process soon, whatever still goes on: a call that blocks a thread would keep it alive.

@@ -90,3 +90,15 @@ fn serve_runs_programs_only_when_told() {
     let run = server.start_run(&document);
     assert_eq!(server.ended_run(&run)["output"], json!({"only": {"n": 1}}));
 }
+
+#[test]
+fn what_is_for_callers_is_refused() {
+    let place = Place::new();
+    for (flags, code) in [(["--token", "mp_x"], "needs_hash"), (["--server", "http://127.0.0.1:1"], "needs_database")] {
+        for verb in ["serve", "dev"] {
+            let ran = place.run(&[&[verb, "--listen", "127.0.0.1:0", "-o", "json"], &flags[..]].concat());
+            assert_eq!(ran.code, 2);
+            assert_eq!(serde_json::from_str::<Value>(&ran.err).unwrap()["code"], code);
+        }
+    }
+}

@@ -26,6 +26,7 @@ fn it_says_where_it_is_and_what_to_try() {
 fn what_it_says_to_try_works_as_it_stands() {
     let place = Place::new();
     let server = place.dev(&[]);
+    server.says("}}}}}'\n");
     let said = server.said();
     let command = said.lines().find(|line| line.trim_start().starts_with("curl ")).unwrap();
     let output = std::process::Command::new("sh").args(["-c", command]).output().unwrap();
@@ -109,4 +110,24 @@ fn variables_for_other_commands_are_told() {
     let server = super::Server::start(command);
     server.says("MILEPOST_DB is set");
     assert!(place.path().join(".milepost/milepost.db").exists());
+}
+
+#[test]
+fn commands_in_the_same_folder_find_it() {
+    let place = Place::new();
+    let server = place.dev(&[]);
+    let run = server.start_run(&shell("echo '{\"n\": 1}'"));
+    server.ended_run(&run);
+    // Lists may be a moment behind the log.
+    super::eventually("the run in the list", || {
+        let listed = place.run(&["runs", "list", "-o", "json"]);
+        assert_eq!(listed.code, 0, "{}", listed.err);
+        let listed: Value = serde_json::from_str(&listed.out).unwrap();
+        (listed["items"][0]["run_id"] == run.as_str()).then_some(())
+    });
+    place.file("hello.yaml", "name: hello\nsteps: {one: {skill: shell, input: {command: \"echo $PPID\"}}}\n");
+    let ran = place.run(&["run", "hello.yaml", "-o", "json"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let ran: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(ran["output"]["one"], server.child.id(), "the server has run it");
 }

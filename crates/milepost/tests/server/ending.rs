@@ -34,6 +34,21 @@ fn every_way_to_ask_ends_a_server_in_good_order() {
     }
 }
 
+#[test]
+fn a_server_that_outlives_its_terminal_does_not_hear_it_go() {
+    let place = Place::new();
+    let mut command = std::process::Command::new("sh");
+    let milepost = env!("CARGO_BIN_EXE_milepost");
+    command.args(["-c", "trap '' HUP; exec \"$0\" serve --listen 127.0.0.1:0", milepost]).current_dir(place.path());
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let server = super::Server::start(command);
+    server.send(Signal::HUP);
+    // Long enough for one that hears it to be gone.
+    let run = server.start_run(&json!({"name": "naps", "steps": {"one": {"skill": "sleep", "input": {"ms": 500}}}}));
+    assert_eq!(server.ended_run(&run)["status"], "completed");
+    server.stop();
+}
+
 /// A request that stays under way: its body never ends.
 fn half_a_request(server: &super::Server) -> std::net::TcpStream {
     use std::io::Write as _;
@@ -62,6 +77,29 @@ fn requests_under_way_may_end_and_new_connections_are_refused() {
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
     assert!(server.ends_within(8).success(), "{}", server.said());
+}
+
+#[test]
+fn who_follows_a_run_is_told_and_holds_nothing_up() {
+    use std::io::{Read as _, Write as _};
+    let place = Place::new();
+    let mut server = place.serve(&["--drain-seconds", "600"]);
+    let document = json!({"name": "waits", "steps": {"one": {"skill": "wait", "input": {"signal": "go"}}}});
+    let run = server.start_run(&document);
+    let mut stream = std::net::TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+    write!(stream, "GET /api/v1/runs/{run}/stream HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let mut seen = String::new();
+    let mut buffer = [0; 4096];
+    while !seen.contains("StepStarted") {
+        let count = stream.read(&mut buffer).unwrap();
+        assert!(count > 0, "{seen}");
+        seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+    server.send(Signal::TERM);
+    assert!(server.ends_within(8).success(), "{}", server.said());
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("event: shutdown"), "{rest}");
 }
 
 #[test]

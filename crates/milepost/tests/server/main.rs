@@ -3,9 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
 mod auth;
+#[path = "../common/mod.rs"]
+#[expect(dead_code, reason = "only the database is needed here")]
+mod common;
 mod configured;
 mod dev;
 mod ending;
+mod postgres;
+mod watched;
 mod watching;
 
 use std::io::{BufRead as _, BufReader};

@@ -6,6 +6,7 @@ mod ask;
 mod doctor;
 mod lists;
 mod log;
+mod logs;
 mod nodes;
 mod projections;
 mod registry;
@@ -30,6 +31,7 @@ pub async fn conformance(store: Arc<dyn Store>) {
     ask::check(&store).await;
     nodes::check(&*store).await;
     registry::check(&*store).await;
+    logs::check(&*store).await;
     projections::check(&*store).await;
     lists::check(&*store).await;
     doctor::check(&*store).await;

@@ -13,12 +13,13 @@ use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
+use uuid::Uuid;
 
 use tables::{Key, Tables, of_run};
 
 use crate::rows::{
-    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, SlotRow, SnapshotRow,
-    StepRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
+    RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, Transaction};
 
@@ -128,6 +129,18 @@ impl Store for MemoryStore {
         Ok(seqs.iter().filter_map(|seq| tables.events.get(&((org, run), *seq)).cloned()).collect())
     }
 
+    async fn step_events(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step_id: &str,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>> {
+        let all = self.events(org, run, after_seq, u32::MAX).await?;
+        Ok(take(all.into_iter().filter(|event| event.step_id.as_deref() == Some(step_id)), limit))
+    }
+
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
         let tables = self.tables();
         let row = |((key, seq), due_at): (&(Key, u64), &Timestamp)| TimerRow {
@@ -203,13 +216,63 @@ impl Store for MemoryStore {
         Ok(self.tables().blobs.get(&(org, hash)).cloned())
     }
 
-    async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, _now: Timestamp) -> Result<()> {
-        self.tables().tags.insert((org, tag.to_owned()), target);
+    async fn deploy(
+        &self,
+        org: OrgId,
+        tag: &str,
+        target: Digest,
+        revision_id: Uuid,
+        now: Timestamp,
+    ) -> Result<Deployed> {
+        let mut tables = self.tables();
+        let existing = tables.revisions.contains_key(&(org, target));
+        let revision_id = *tables.revisions.entry((org, target)).or_insert(revision_id);
+        let row = tables.tags.entry((org, tag.to_owned())).or_insert_with(|| TagRow {
+            tag: tag.to_owned(),
+            target,
+            version: 1,
+            moved_at: now,
+            revision_id: Some(revision_id),
+        });
+        if row.target != target {
+            (row.target, row.version, row.moved_at, row.revision_id) =
+                (target, row.version + 1, now, Some(revision_id));
+        }
+        Ok(Deployed { revision_id, existing, tag_version: row.version })
+    }
+
+    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>> {
+        Ok(self.tables().tags.get(&(org, tag.to_owned())).cloned())
+    }
+
+    async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
+        let tables = self.tables();
+        let of_org = tables.tags.values().zip(tables.tags.keys()).filter(|(_, key)| key.0 == org);
+        let later = of_org.filter(|(row, _)| after.is_none_or(|after| row.tag.as_str() > after));
+        Ok(take(later.map(|(row, _)| row.clone()), limit))
+    }
+
+    async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {
+        let mut tables = self.tables();
+        for chunk in chunks {
+            tables.logs.entry(((chunk.org, chunk.run), chunk.position())).or_insert(chunk);
+        }
         Ok(())
     }
 
-    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<Digest>> {
-        Ok(self.tables().tags.get(&(org, tag.to_owned())).copied())
+    async fn logs(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step: Option<&str>,
+        after: Option<&LogPosition>,
+        limit: u32,
+    ) -> Result<Vec<LogChunkRow>> {
+        let tables = self.tables();
+        let of_run = tables.logs.iter().filter(|((key, _), _)| *key == (org, run));
+        let of_step = of_run.filter(|(_, chunk)| step.is_none_or(|step| chunk.step_id == step));
+        let later = of_step.filter(|((_, position), _)| after.is_none_or(|after| position > after));
+        Ok(take(later.map(|(_, chunk)| chunk.clone()), limit))
     }
 
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {
@@ -244,6 +307,10 @@ impl Store for MemoryStore {
         let tables = self.tables();
         let steps = || tables.steps_of((org, run)).cloned().collect();
         Ok(tables.snapshots.get(&(org, run)).map(|snapshot| (snapshot.clone(), steps())))
+    }
+
+    async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
+        Ok(self.tables().read_run((org, run)))
     }
 
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {

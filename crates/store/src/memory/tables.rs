@@ -9,11 +9,13 @@ use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
+use uuid::Uuid;
 
 use crate::groups::in_groups;
 use crate::rows::{
-    Answer, Batch, BlobRow, CheckpointRow, HeadRow, HeadWrite, LoadedRun, LogGap, NewHead, ProjectionWrite, Question,
-    RunFilter, RunWrite, SlotRow, SlotWrite, SnapshotRow, StepRow, TimerWrite, WriteResult,
+    Answer, Batch, BlobRow, CheckpointRow, HeadRow, HeadWrite, LoadedRun, LogChunkRow, LogGap, LogPosition, NewHead,
+    ProjectionWrite, Question, RunFilter, RunRows, RunWrite, SlotRow, SlotWrite, SnapshotRow, StepRow, TagRow,
+    TimerWrite, WriteResult,
 };
 use crate::{Result, StoreError};
 
@@ -30,7 +32,9 @@ pub(super) struct Tables {
     /// Until when the lease runs; `None` for a node that left.
     pub(super) nodes: BTreeMap<NodeId, Option<Timestamp>>,
     pub(super) blobs: BTreeMap<(OrgId, Digest), BlobRow>,
-    pub(super) tags: BTreeMap<(OrgId, String), Digest>,
+    pub(super) tags: BTreeMap<(OrgId, String), TagRow>,
+    pub(super) revisions: BTreeMap<(OrgId, Digest), Uuid>,
+    pub(super) logs: BTreeMap<(Key, LogPosition), LogChunkRow>,
     pub(super) snapshots: BTreeMap<Key, SnapshotRow>,
     pub(super) steps: BTreeMap<(Key, String), StepRow>,
 }
@@ -156,6 +160,18 @@ impl Tables {
         if let Some(checkpoint) = &write.checkpoint {
             self.checkpoints.insert(key, checkpoint.clone());
         }
+    }
+
+    pub(super) fn read_run(&self, key: Key) -> Option<RunRows> {
+        let head = self.runs.get(&key)?.clone();
+        let snapshot = self.snapshots.get(&key).cloned();
+        let after = snapshot.as_ref().map_or(0, |snapshot| snapshot.last_event_seq);
+        let projection = snapshot.map(|snapshot| (snapshot, self.steps_of(key).cloned().collect::<Vec<_>>()));
+        let tail = of_run(&self.events, key).filter(|(seq, _)| *seq > after).map(|(_, event)| event.clone());
+        let tail = tail.take(RunRows::TAIL as usize).collect();
+        let seqs = projection.iter().flat_map(|(_, steps)| steps.iter().filter_map(|step| step.output_seq).chain([1]));
+        let carrying = seqs.filter_map(|seq| self.events.get(&(key, seq)).cloned()).collect();
+        Some(RunRows { head, tail, carrying, projection })
     }
 
     fn run_of_request(&self, org: OrgId, request: &str) -> Option<RunId> {

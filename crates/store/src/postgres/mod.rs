@@ -12,15 +12,20 @@ mod ask;
 mod columns;
 mod commit;
 mod connect;
+mod definitions;
 mod doctor;
 mod error;
 mod list;
+mod logs;
 mod migrate;
 mod project;
 mod registry;
 mod replay;
 mod runs;
+#[cfg(test)]
+mod testing;
 mod transaction;
+mod whole;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,13 +37,14 @@ use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
+use uuid::Uuid;
 
 pub use migrate::latest as latest_schema;
 pub use replay::replay;
 
 use crate::rows::{
-    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, SlotRow, SnapshotRow,
-    StepRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
+    RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, StoreError, Transaction};
 
@@ -147,6 +153,17 @@ impl Store for PostgresStore {
         runs::events_at(&self.connection().await?, org, run, seqs).await
     }
 
+    async fn step_events(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step_id: &str,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>> {
+        whole::step_events(&self.connection().await?, org, run, step_id, after_seq, limit).await
+    }
+
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
         runs::timers_until(&self.connection().await?, after, until, limit).await
     }
@@ -196,12 +213,38 @@ impl Store for PostgresStore {
         registry::blob(&self.connection().await?, org, hash).await
     }
 
-    async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()> {
-        registry::set_tag(&self.connection().await?, org, tag, target, now).await
+    async fn deploy(
+        &self,
+        org: OrgId,
+        tag: &str,
+        target: Digest,
+        revision_id: Uuid,
+        now: Timestamp,
+    ) -> Result<Deployed> {
+        definitions::deploy(&mut self.connection().await?, org, tag, target, revision_id, now).await
     }
 
-    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<Digest>> {
-        registry::tag(&self.connection().await?, org, tag).await
+    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>> {
+        definitions::tag(&self.connection().await?, org, tag).await
+    }
+
+    async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
+        definitions::tags(&self.connection().await?, org, after, limit).await
+    }
+
+    async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {
+        logs::append(&self.connection().await?, &chunks).await
+    }
+
+    async fn logs(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step: Option<&str>,
+        after: Option<&LogPosition>,
+        limit: u32,
+    ) -> Result<Vec<LogChunkRow>> {
+        logs::read(&self.connection().await?, org, run, step, after, limit).await
     }
 
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {
@@ -222,6 +265,10 @@ impl Store for PostgresStore {
 
     async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
         project::projection(&self.connection().await?, org, run).await
+    }
+
+    async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
+        whole::read_run(&self.connection().await?, org, run).await
     }
 
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {

@@ -1,11 +1,11 @@
-//! What is kept beside the runs: nodes, blobs, tags.
+//! What is kept beside the runs: nodes and blobs.
 
 use deadpool_postgres::Object;
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId};
 use milepost_core::time::Timestamp;
 
-use super::columns::{self, col};
+use super::columns::col;
 use super::runs::query;
 use crate::Result;
 use crate::rows::BlobRow;
@@ -38,18 +38,4 @@ pub(super) async fn blob(connection: &Object, org: OrgId, hash: Digest) -> Resul
     let sql = "SELECT media_type, content FROM cas_blobs WHERE org_id = $1 AND hash = $2";
     let rows = query(connection, sql, &[&org.0, &hash.0.as_slice()]).await?;
     rows.first().map(|row| Ok(BlobRow { hash, media_type: col(row, 0)?, content: col(row, 1)? })).transpose()
-}
-
-pub(super) async fn set_tag(connection: &Object, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()> {
-    let sql = "INSERT INTO tags (org_id, tag, target_hash, version, moved_at) VALUES ($1, $2, $3, 1, $4)
-               ON CONFLICT (org_id, tag) DO UPDATE
-               SET target_hash = excluded.target_hash, version = tags.version + 1, moved_at = excluded.moved_at";
-    query(connection, sql, &[&org.0, &tag, &target.0.as_slice(), &now.0]).await?;
-    Ok(())
-}
-
-pub(super) async fn tag(connection: &Object, org: OrgId, tag: &str) -> Result<Option<Digest>> {
-    let rows =
-        query(connection, "SELECT target_hash FROM tags WHERE org_id = $1 AND tag = $2", &[&org.0, &tag]).await?;
-    rows.first().map(|row| columns::digest(col(row, 0)?)).transpose()
 }

@@ -1,6 +1,9 @@
 //! The rows that cross the seam between engine and database. Plain data: no rule about runs lives here.
 
+mod definitions;
 mod filter;
+mod logs;
+mod whole;
 
 use std::sync::Arc;
 
@@ -11,8 +14,11 @@ use milepost_core::record::EventRow;
 use milepost_core::status::{RunStatus, StepStatus};
 use milepost_core::time::Timestamp;
 
+pub use definitions::{Deployed, TagRow};
 pub use filter::RunFilter;
 pub(crate) use filter::Way;
+pub use logs::{LogChunkRow, LogPosition};
+pub use whole::RunRows;
 
 /// What one commit writes: changes to many runs, durable together.
 #[derive(Clone, Debug, Default)]

@@ -4,14 +4,17 @@
 //! have the same file open.
 
 mod columns;
+mod definitions;
 mod errors;
 mod list;
+mod logs;
 mod nodes;
 mod open;
 mod projections;
 mod read;
 mod readers;
 mod replay;
+mod whole;
 mod write;
 mod writer;
 
@@ -27,14 +30,15 @@ use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
+use uuid::Uuid;
 
 use nodes::{Lock, NodeLocks};
 use readers::Readers;
 use writer::Writer;
 
 use crate::rows::{
-    Answer, Batch, BlobRow, HeadRow, LoadedRun, LogGap, ProjectionWrite, Question, RunFilter, SlotRow, SnapshotRow,
-    StepRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
+    RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, StoreError, Transaction};
 
@@ -158,6 +162,18 @@ impl Store for SqliteStore {
         self.read(move |conn| read::events_at(conn, org, run, &seqs)).await
     }
 
+    async fn step_events(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step_id: &str,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>> {
+        let step = step_id.to_owned();
+        self.read(move |conn| whole::step_events(conn, org, run, &step, after_seq, limit)).await
+    }
+
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
         self.read(move |conn| read::timers_until(conn, after, until, limit)).await
     }
@@ -220,14 +236,42 @@ impl Store for SqliteStore {
         self.read(move |conn| read::blob(conn, org, hash)).await
     }
 
-    async fn set_tag(&self, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()> {
+    async fn deploy(
+        &self,
+        org: OrgId,
+        tag: &str,
+        target: Digest,
+        revision_id: Uuid,
+        now: Timestamp,
+    ) -> Result<Deployed> {
         let tag = tag.to_owned();
-        self.write(move |tx| write::tag(tx, org, &tag, target, now)).await
+        self.write(move |tx| definitions::deploy(tx, org, &tag, target, revision_id, now)).await
     }
 
-    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<Digest>> {
+    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>> {
         let tag = tag.to_owned();
-        self.read(move |conn| read::tag(conn, org, &tag)).await
+        self.read(move |conn| definitions::tag(conn, org, &tag)).await
+    }
+
+    async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
+        let after = after.map(ToOwned::to_owned);
+        self.read(move |conn| definitions::tags(conn, org, after.as_deref(), limit)).await
+    }
+
+    async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {
+        self.write(move |tx| logs::append(tx, &chunks)).await
+    }
+
+    async fn logs(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step: Option<&str>,
+        after: Option<&LogPosition>,
+        limit: u32,
+    ) -> Result<Vec<LogChunkRow>> {
+        let (step, after) = (step.map(ToOwned::to_owned), after.cloned());
+        self.read(move |conn| logs::read(conn, org, run, step.as_deref(), after.as_ref(), limit)).await
     }
 
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {
@@ -248,6 +292,10 @@ impl Store for SqliteStore {
 
     async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
         self.read(move |conn| projections::projection(conn, org, run)).await
+    }
+
+    async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
+        self.read(move |conn| whole::read_run(conn, org, run)).await
     }
 
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {

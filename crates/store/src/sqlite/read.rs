@@ -56,10 +56,11 @@ pub(super) fn last_seqs(conn: &Connection, runs: &[(OrgId, RunId)]) -> Result<Ve
     runs.iter().filter_map(last_seq).collect()
 }
 
-const EVENT: &str = "SELECT run_seq, format, event_type, step_id, logical_attempt, engine_attempt, idempotency_key,
+pub(super) const EVENT: &str =
+    "SELECT run_seq, format, event_type, step_id, logical_attempt, engine_attempt, idempotency_key,
     caused_by_signal_id, parent_seq, emitted_at, persisted_at, data FROM run_events WHERE org_id = ? AND run_id = ?";
 
-fn event_row(row: &Row) -> rusqlite::Result<EventRow> {
+pub(super) fn event_row(row: &Row) -> rusqlite::Result<EventRow> {
     let mut columns = Columns::of(row);
     Ok(EventRow {
         seq: columns.seq()?,
@@ -274,12 +275,6 @@ pub(super) fn blob(conn: &Connection, org: OrgId, hash: Digest) -> Result<Option
         params![org.0, hash.0.as_slice()],
         |row| Ok(BlobRow { hash, media_type: row.get(0)?, content: row.get(1)? }),
     )
-}
-
-pub(super) fn tag(conn: &Connection, org: OrgId, tag: &str) -> Result<Option<Digest>> {
-    one(conn, "SELECT target_hash FROM tags WHERE org_id = ? AND tag = ?", params![org.0, tag], |row| {
-        Columns::of(row).digest()
-    })
 }
 
 const TRANSITIONS: &str = "SELECT run_seq, from_status, to_status, caused_by_signal_id, emitted_at

@@ -4,7 +4,6 @@
 
 use rusqlite::{CachedStatement, Connection, ToSql, Transaction, TransactionBehavior, params};
 
-use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
@@ -388,15 +387,6 @@ pub(super) fn blob(tx: &Connection, org: OrgId, blob: &BlobRow) -> Result<()> {
         (blob.content.len() as u64).cast_signed(),
         blob.content
     ])?;
-    Ok(())
-}
-
-pub(super) fn tag(tx: &Connection, org: OrgId, tag: &str, target: Digest, now: Timestamp) -> Result<()> {
-    tx.prepare_cached(
-        "INSERT INTO tags (org_id, tag, target_hash, version, moved_at) VALUES (?1, ?2, ?3, 1, ?4)
-         ON CONFLICT (org_id, tag) DO UPDATE SET target_hash = ?3, version = version + 1, moved_at = ?4",
-    )?
-    .execute(params![org.0, tag, target.0.as_slice(), now.0])?;
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use crate::extract::{JsonOrYaml, Query};
 use crate::openapi::{Problems, WriteProblems};
 use crate::routes::runs::DocumentBody;
 use crate::state::AppState;
+use crate::wire::Any;
 
 /// A document to be stored under a name.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -54,7 +55,7 @@ pub(super) struct Deployed {
 #[utoipa::path(post, path = "/workflows", tag = "workflows", params(DeployQuery),
     request_body(content(
         (DeployBody = "application/json"),
-        (String = "application/yaml", example = "name: hello\nsteps:\n  greet: {skill: echo, input: {text: hello}}\n"),
+        (Any = "application/yaml", example = "name: hello\nsteps:\n  greet: {skill: echo, input: {text: hello}}\n"),
     )),
     responses(
         (status = 201, description = "it is stored", body = Deployed),
@@ -78,9 +79,13 @@ pub(super) async fn deploy(
         JsonOrYaml::Yaml(text) => (document::load(&text, limits).map_err(Problem::invalid_document)?, query.tag),
     };
     let tag = tag.unwrap_or_else(|| loaded.plan.name.to_string());
-    let plan = state.engine.deploy_loaded(loaded).await?;
-    let status = StatusCode::CREATED;
-    let answer =
-        Deployed { revision_id: Uuid::nil(), version_hash: format!("sha256:{}", plan.hash), tag, tag_version: 1 };
+    let (plan, deployed) = state.engine.deploy_as(&tag, loaded).await?;
+    let status = if deployed.existing { StatusCode::OK } else { StatusCode::CREATED };
+    let answer = Deployed {
+        revision_id: deployed.revision_id,
+        version_hash: format!("sha256:{}", plan.hash),
+        tag,
+        tag_version: deployed.tag_version,
+    };
     Ok((status, Json(answer)))
 }

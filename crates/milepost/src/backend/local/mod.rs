@@ -10,14 +10,17 @@ use std::sync::{Arc, Mutex};
 
 use milepost_core::limits::Limits;
 use milepost_engine::skills::{BuiltInOptions, LogLine, LogSink, Skills};
+use milepost_engine::telemetry::OtlpConfig;
 use milepost_engine::{Config, Engine};
 use milepost_store::Store;
+use milepost_store::memory::MemoryStore;
 use tokio::sync::OnceCell;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::Access;
 use super::logs::Logs;
 use crate::database::Database;
+use crate::output::error::Refusal;
 
 #[derive(Debug)]
 pub(crate) struct Local {
@@ -51,9 +54,15 @@ pub(crate) fn config(database: &Database, limits: Limits, private_addresses: boo
     Config { limits, node_lease_ms, skills, log, ..Config::default() }
 }
 
+/// Where traces go, as the variables of OpenTelemetry say it to every program.
+pub(crate) fn traces() -> Result<Option<OtlpConfig>, Refusal> {
+    OtlpConfig::from_env().map_err(|error| Refusal::new("bad_config", error.to_string()))
+}
+
 impl Local {
     pub(super) async fn open(database: Database, access: Access) -> anyhow::Result<Local> {
         let store = match &access {
+            Access::Nothing(_) => Arc::new(MemoryStore::new()),
             Access::Read => database.open_to_read().await?,
             Access::Write(_) => database.open_existing().await?,
             Access::Make(_) | Access::Run(_) => database.open().await?,
@@ -61,7 +70,7 @@ impl Local {
         let local = |limits| Local { database, store, engine: OnceCell::new(), limits, logs: Mutex::default() };
         match access {
             Access::Read => Ok(local(Limits::default())),
-            Access::Write(limits) | Access::Make(limits) => Ok(local(limits)),
+            Access::Nothing(limits) | Access::Write(limits) | Access::Make(limits) => Ok(local(limits)),
             Access::Run(settings) => {
                 let local = local(settings.limits.clone());
                 local.begin(settings).await?;
@@ -74,7 +83,7 @@ impl Local {
     async fn begin(&self, settings: RunSettings) -> anyhow::Result<()> {
         let (log, logs) = settings.logs.then(log_channel).unzip();
         let config = config(&self.database, settings.limits, settings.private_addresses, log);
-        let config = Config { inline_concurrency: settings.concurrency, ..config };
+        let config = Config { inline_concurrency: settings.concurrency, traces: traces()?, ..config };
         let engine = Engine::open_with(self.store.clone(), config).await?;
         self.engine.set(engine)?;
         *self.logs.lock().expect("no holder of this lock panics") = logs;

@@ -5,10 +5,10 @@ use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
 use milepost_core::json::Json;
 use milepost_engine::EngineError;
+use milepost_store::rows::TagRow;
 use serde_json::json;
 
 use super::Local;
-use crate::output::time;
 use crate::wire::{Definition, Deployed, Page, Said, Workflow};
 
 const ORG: OrgId = OrgId::DEFAULT;
@@ -19,25 +19,42 @@ impl Local {
         document: Loaded,
         tag: Option<&str>,
     ) -> anyhow::Result<Said<Deployed>> {
-        let plan = self.engine().await?.deploy_loaded(document).await?;
-        let tag = tag.unwrap_or(&plan.name);
-        self.store.set_tag(ORG, tag, plan.hash, time::now()).await?;
-        Said::of(&json!({ "version_hash": format!("sha256:{}", plan.hash), "tag": tag }))
+        let tag = tag.map_or_else(|| document.plan.name.to_string(), ToOwned::to_owned);
+        let (plan, deployed) = self.engine().await?.deploy_as(&tag, document).await?;
+        Said::of(&json!({
+            "revision_id": deployed.revision_id,
+            "version_hash": format!("sha256:{}", plan.hash),
+            "tag": tag,
+            "tag_version": deployed.tag_version,
+        }))
     }
 
     pub(in crate::backend) async fn workflows(
         &self,
-        _cursor: Option<&str>,
-        _limit: u32,
+        cursor: Option<&str>,
+        limit: u32,
     ) -> anyhow::Result<Page<Said<Workflow>>> {
-        Ok(Page { items: Vec::new(), next_cursor: None })
+        let mut rows = self.store.tags(ORG, cursor, limit.saturating_add(1)).await?;
+        let more = rows.len() > limit as usize;
+        rows.truncate(limit as usize);
+        let next_cursor = rows.last().filter(|_| more).map(|row| row.tag.clone());
+        let workflow = |row: &TagRow| {
+            Said::of(&json!({
+                "tag": row.tag,
+                "version_hash": format!("sha256:{}", row.target),
+                "revision_id": row.revision_id,
+                "tag_version": row.version,
+                "moved_at": row.moved_at,
+            }))
+        };
+        Ok(Page { items: rows.iter().map(workflow).collect::<anyhow::Result<_>>()?, next_cursor })
     }
 
     pub(in crate::backend) async fn workflow(&self, reference: &str) -> anyhow::Result<Said<Definition>> {
         let unknown = || EngineError::NoSuchWorkflow(reference.to_owned());
         let hash: Digest = match reference.strip_prefix("sha256:") {
             Some(hex) => hex.parse().map_err(|_| unknown())?,
-            None => self.store.tag(ORG, reference).await?.ok_or_else(unknown)?,
+            None => self.store.tag(ORG, reference).await?.ok_or_else(unknown)?.target,
         };
         let blob = self.store.blob(ORG, hash).await?.ok_or_else(unknown)?;
         let document = Json::parse(&String::from_utf8(blob.content)?)?;
