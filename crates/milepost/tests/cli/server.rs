@@ -193,6 +193,22 @@ fn ctrl_c_cancels_a_run_on_a_server() {
 }
 
 #[test]
+fn a_second_ctrl_c_leaves_at_once_even_if_the_server_does_not_answer() {
+    let server = Server::start();
+    let file = server.place.file("slow.yaml", SLOW);
+    let mut child = server.start_command(&["run", &file]);
+    let run = server.only_run();
+    server.has_happened(&run, "StepStarted", "second");
+    send(&server.child, rustix::process::Signal::STOP);
+    send(&child, rustix::process::Signal::INT);
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("press Ctrl-C again")), "the first one cancels");
+    send(&child, rustix::process::Signal::INT);
+    assert_eq!(finish(child).code, 1);
+    send(&server.child, rustix::process::Signal::CONT);
+}
+
+#[test]
 fn a_process_that_is_told_to_go_leaves_its_run_to_the_server() {
     let server = Server::start();
     let file = server.place.file("slow.yaml", SLOW);
