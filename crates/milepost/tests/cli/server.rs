@@ -287,6 +287,22 @@ fn steps_are_shown_and_tried_again_on_a_server() {
 }
 
 #[test]
+fn an_earlier_run_on_a_server_is_planned_and_run_again_with_a_change() {
+    let server = Server::start();
+    let payload = ["--payload", r#"{"topic": "tea", "audio": {"prompt": "flute"}}"#];
+    let campaign = example("campaign.yaml");
+    let base = server.json(&[&["run", &campaign], &payload[..]].concat());
+    let (here, there) = (Place::new().json(&["plan", &campaign]), server.json(&["plan", &campaign]));
+    assert_eq!(here, there);
+    let change = ["--change", r#"audio.update={"prompt": "harp"}"#];
+    let id = base["run_id"].as_str().unwrap();
+    let planned = server.json(&[&["plan", "--base-run", id], &change[..]].concat());
+    assert_eq!(planned["steps"].as_array().unwrap().len(), there["steps"].as_array().unwrap().len());
+    let run = server.json(&[&["rebuild", id], &change[..]].concat());
+    assert_eq!((&run["base_run_id"], &run["payload"]["audio"]["prompt"]), (&base["run_id"], &json!("harp")));
+}
+
+#[test]
 fn who_has_no_token_is_told_so() {
     let place = Place::new();
     let token = place.json(&["token"]);
