@@ -55,6 +55,8 @@ pub(crate) struct Faulty {
     largest: AtomicUsize,
     /// Commits that have begun.
     begun: AtomicUsize,
+    /// So many times log lines cannot be stored.
+    pub(crate) lost_logs: AtomicUsize,
 }
 
 impl Faulty {
@@ -80,6 +82,7 @@ impl Faulty {
             slow,
             largest: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
+            lost_logs: AtomicUsize::new(0),
         })
     }
 
@@ -266,6 +269,10 @@ impl Store for Faulty {
         self.inner.tags(org, after, limit).await
     }
     async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {
+        let less = |left: usize| left.checked_sub(1);
+        if self.lost_logs.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+            return Err(error_of(Fault::Unavailable));
+        }
         self.write(self.inner.append_logs(chunks)).await
     }
     async fn logs(
