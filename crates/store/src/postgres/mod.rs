@@ -22,7 +22,10 @@ mod project;
 mod registry;
 mod replay;
 mod runs;
+#[cfg(test)]
+mod testing;
 mod transaction;
+mod whole;
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +44,7 @@ pub use replay::replay;
 
 use crate::rows::{
     Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
-    RunFilter, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, StoreError, Transaction};
 
@@ -150,6 +153,17 @@ impl Store for PostgresStore {
         runs::events_at(&self.connection().await?, org, run, seqs).await
     }
 
+    async fn step_events(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step_id: &str,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>> {
+        whole::step_events(&self.connection().await?, org, run, step_id, after_seq, limit).await
+    }
+
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
         runs::timers_until(&self.connection().await?, after, until, limit).await
     }
@@ -251,6 +265,10 @@ impl Store for PostgresStore {
 
     async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
         project::projection(&self.connection().await?, org, run).await
+    }
+
+    async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
+        whole::read_run(&self.connection().await?, org, run).await
     }
 
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {

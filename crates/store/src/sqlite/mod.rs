@@ -14,6 +14,7 @@ mod projections;
 mod read;
 mod readers;
 mod replay;
+mod whole;
 mod write;
 mod writer;
 
@@ -37,7 +38,7 @@ use writer::Writer;
 
 use crate::rows::{
     Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
-    RunFilter, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, StoreError, Transaction};
 
@@ -161,6 +162,18 @@ impl Store for SqliteStore {
         self.read(move |conn| read::events_at(conn, org, run, &seqs)).await
     }
 
+    async fn step_events(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step_id: &str,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>> {
+        let step = step_id.to_owned();
+        self.read(move |conn| whole::step_events(conn, org, run, &step, after_seq, limit)).await
+    }
+
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
         self.read(move |conn| read::timers_until(conn, after, until, limit)).await
     }
@@ -279,6 +292,10 @@ impl Store for SqliteStore {
 
     async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
         self.read(move |conn| projections::projection(conn, org, run)).await
+    }
+
+    async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
+        self.read(move |conn| whole::read_run(conn, org, run)).await
     }
 
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {
