@@ -107,6 +107,29 @@ fn a_newer_database_asks_for_an_upgrade() {
     }
 }
 
+#[tokio::test]
+async fn an_older_database_is_brought_up_to_date_with_what_it_holds() {
+    let folder = folder();
+    let path = folder.path().join("runs.db");
+    let old = rusqlite::Connection::open(&path).unwrap();
+    old.execute_batch(SQLITE[0].sql).unwrap();
+    old.execute_batch(
+        "CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT;
+         INSERT INTO schema_migrations VALUES (1, 'init', 0);
+         PRAGMA application_id = 0x4D696C65;
+         INSERT INTO run_snapshots (org_id, run_id, last_event_seq, status, workflow, workflow_version, priority,
+             steps_total, steps_done, steps_failed, created_at)
+         VALUES (1, x'000102030405060708090a0b0c0d0e0f', 1, 'running', 'w', '1', 0, 1, 0, 0, 5);",
+    )
+    .unwrap();
+    drop(old);
+    unusable(&path, NO_MIGRATION, &["schema 1", "milepost migrate"]);
+    let store = open(&folder);
+    assert_eq!(store.schema_version().await.unwrap(), latest(SQLITE));
+    let of_workflow = RunFilter { workflow: Some("w".to_owned()), limit: 5, ..RunFilter::default() };
+    assert_eq!(store.list_runs(ORG, &of_workflow).await.unwrap().len(), 1);
+}
+
 #[test]
 fn without_migration_nothing_is_made() {
     let folder = folder();

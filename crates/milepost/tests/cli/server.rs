@@ -193,6 +193,22 @@ fn ctrl_c_cancels_a_run_on_a_server() {
 }
 
 #[test]
+fn a_second_ctrl_c_leaves_at_once_even_if_the_server_does_not_answer() {
+    let server = Server::start();
+    let file = server.place.file("slow.yaml", SLOW);
+    let mut child = server.start_command(&["run", &file]);
+    let run = server.only_run();
+    server.has_happened(&run, "StepStarted", "second");
+    send(&server.child, rustix::process::Signal::STOP);
+    send(&child, rustix::process::Signal::INT);
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("press Ctrl-C again")), "the first one cancels");
+    send(&child, rustix::process::Signal::INT);
+    assert_eq!(finish(child).code, 1);
+    send(&server.child, rustix::process::Signal::CONT);
+}
+
+#[test]
 fn a_process_that_is_told_to_go_leaves_its_run_to_the_server() {
     let server = Server::start();
     let file = server.place.file("slow.yaml", SLOW);
@@ -268,6 +284,22 @@ fn steps_are_shown_and_tried_again_on_a_server() {
     for part in ["failed → running", "running → completed", "transitions:"] {
         assert!(text.contains(part), "`{part}` is not in: {text}");
     }
+}
+
+#[test]
+fn an_earlier_run_on_a_server_is_planned_and_run_again_with_a_change() {
+    let server = Server::start();
+    let payload = ["--payload", r#"{"topic": "tea", "audio": {"prompt": "flute"}}"#];
+    let campaign = example("campaign.yaml");
+    let base = server.json(&[&["run", &campaign], &payload[..]].concat());
+    let (here, there) = (Place::new().json(&["plan", &campaign]), server.json(&["plan", &campaign]));
+    assert_eq!(here, there);
+    let change = ["--change", r#"audio.update={"prompt": "harp"}"#];
+    let id = base["run_id"].as_str().unwrap();
+    let planned = server.json(&[&["plan", "--base-run", id], &change[..]].concat());
+    assert_eq!(planned["steps"].as_array().unwrap().len(), there["steps"].as_array().unwrap().len());
+    let run = server.json(&[&["rebuild", id], &change[..]].concat());
+    assert_eq!((&run["base_run_id"], &run["payload"]["audio"]["prompt"]), (&base["run_id"], &json!("harp")));
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Lists of runs, newest first, and how long they are.
 //!
-//! Every index here ends with (status, run id), so a list is one range per status, put together. A range is written as
-//! a comparison of the index's columns as one, and sorted by them: only that index can serve it. With equal signs the
-//! planner would be free to walk along another one, and does so when it thinks that all runs are alike.
+//! Every index here ends with (status, run id), so a list is one range per status, put together. A range is written as a
+//! comparison of these two as one, and sorted by them: only an index that has them so can serve it. Written with equal
+//! signs, the planner would be free to walk along the primary key, and does so when it thinks that all runs are alike.
+
+use std::sync::LazyLock;
 
 use deadpool_postgres::Object;
 use milepost_core::id::OrgId;
@@ -17,53 +19,48 @@ use crate::rows::{RunFilter, SnapshotRow, Way};
 
 type Parameter<'a> = &'a (dyn ToSql + Sync);
 
-/// What the rows have in common and how they are sorted. Parameters: [`Values`].
-fn rows(way: Way) -> String {
+/// Which rows, one range of an index for each status, and at most $6 of each. Parameters: [`Values`].
+fn rows(way: Way, columns: &str) -> String {
     const REST: &str = "s.org_id = $1 AND s.created_at >= $4 AND s.created_at < $5
         AND ($8::text IS NULL OR s.workflow = $8) AND ($9::uuid IS NULL OR s.base_run_id = $9)
         AND ($10::uuid IS NULL OR s.parent_run_id = $10)";
     let range = match way {
-        Way::All => "AND s.run_id >= $2 AND s.run_id < $3 AND $11::text IS NULL ORDER BY s.run_id DESC".to_owned(),
-        Way::Request => "AND s.run_id = (SELECT run_id FROM run_requests WHERE org_id = $1 AND request_id = $11)
-            AND s.run_id >= $2 AND s.run_id < $3 AND s.status = w.status"
-            .to_owned(),
-        Way::Status => along(None),
-        Way::Workflow => along(Some(("workflow", "$8"))),
-        Way::Base => along(Some(("base_run_id", "$9"))),
-        Way::Parent => along(Some(("parent_run_id", "$10"))),
+        Way::All => "s.run_id >= $2 AND s.run_id < $3 ORDER BY s.run_id DESC".to_owned(),
+        Way::Request => {
+            "s.run_id = (SELECT run_id FROM run_requests WHERE org_id = $1 AND request_id = $11)".to_owned()
+        }
+        Way::Status => along("s.org_id <> 0"),
+        Way::Workflow => along("s.workflow = $8"),
+        Way::Base => along("s.base_run_id = $9"),
+        Way::Parent => along("s.parent_run_id = $10"),
     };
-    format!("FROM run_snapshots AS s WHERE {REST} {range} LIMIT $6")
+    let asked = if way == Way::Request { "" } else { "AND $11::text IS NULL" };
+    let found = format!("FROM run_snapshots AS s WHERE {REST} {asked} AND {range} LIMIT $6");
+    match way {
+        // One row. What else it must have is looked at when it is there, so that no index by that is thought of.
+        Way::Request => format!(
+            "SELECT {columns} FROM (SELECT * {found}) AS l
+             WHERE l.run_id >= $2 AND l.run_id < $3 AND l.status = ANY ($7::text[])"
+        ),
+        _ => format!(
+            "SELECT l.* FROM unnest($7::text[]) AS w (status) CROSS JOIN LATERAL (SELECT {columns} {found}) AS l"
+        ),
+    }
 }
 
 fn list_sql(way: Way) -> String {
-    format!(
-        "SELECT l.* FROM unnest($7::text[]) AS w (status) CROSS JOIN LATERAL (SELECT {} {}) AS l
-         ORDER BY l.run_id DESC LIMIT $6",
-        SNAPSHOT,
-        rows(way)
-    )
+    format!("SELECT * FROM ({}) AS listed ORDER BY run_id DESC LIMIT $6", rows(way, SNAPSHOT))
 }
 
 fn count_sql(way: Way) -> String {
-    format!(
-        "SELECT count(*) FROM (
-             SELECT FROM unnest($7::text[]) AS w (status) CROSS JOIN LATERAL (SELECT {}) AS l LIMIT $6
-         ) AS counted",
-        rows(way)
-    )
+    format!("SELECT count(*) FROM ({} LIMIT $6) AS counted", rows(way, "1"))
 }
 
-/// One range of an index that may have a key between org and status: its column, and the parameter it equals.
-fn along(key: Option<(&str, &str)>) -> String {
-    let (column, value) =
-        key.map_or_else(Default::default, |(column, value)| (format!("s.{column}, "), format!("{value}, ")));
-    // Indexes by a column that is mostly empty leave the empty ones out, and want to hear that they are not asked for.
-    let is_there = key.map_or_else(String::new, |(column, _)| format!("AND s.{column} IS NOT NULL"));
+/// One range of the index of which this is the key or the condition.
+fn along(index: &str) -> String {
     format!(
-        "AND ({column}s.status, s.run_id) >= ({value}w.status, $2)
-         AND ({column}s.status, s.run_id) < ({value}w.status, $3) {is_there} AND $11::text IS NULL
-         ORDER BY {}s.status DESC, s.run_id DESC",
-        column.replace(',', " DESC,")
+        "{index} AND (s.status, s.run_id) >= (w.status, $2) AND (s.status, s.run_id) < (w.status, $3)
+         ORDER BY s.status DESC, s.run_id DESC"
     )
 }
 
@@ -134,21 +131,100 @@ pub(super) async fn count_matching(connection: &Object, org: OrgId, filter: &Run
 pub(super) async fn status_counts(connection: &Object) -> Result<Vec<(OrgId, RunStatus, u64)>> {
     let open: Vec<&str> =
         RunStatus::ALL.iter().filter(|status| !status.is_terminal()).map(|status| status.as_str()).collect();
-    let rows = query(connection, STATUS_COUNTS, &[&open]).await?;
+    let rows = query(connection, &STATUS_COUNTS, &[&open]).await?;
     rows.iter()
         .map(|row| Ok((OrgId(col(row, 0)?), columns::word(col(row, 1)?)?, columns::seq(col(row, 2)?)?)))
         .collect()
 }
 
-const STATUS_COUNTS: &str = "WITH RECURSIVE orgs AS (
-        (SELECT org_id FROM run_snapshots ORDER BY org_id LIMIT 1)
-        UNION ALL
-        SELECT next.org_id FROM orgs AS o CROSS JOIN LATERAL (
-            SELECT s.org_id FROM run_snapshots AS s WHERE s.org_id > o.org_id ORDER BY s.org_id LIMIT 1
-        ) AS next
+static STATUS_COUNTS: LazyLock<String> = LazyLock::new(|| {
+    let ids = along("s.org_id <> 0")
+        .replace("$2", &format!("'{}'", Uuid::nil()))
+        .replace("$3", &format!("'{}'", Uuid::max()));
+    format!(
+        "WITH RECURSIVE orgs AS (
+             (SELECT org_id FROM run_snapshots ORDER BY org_id LIMIT 1)
+             UNION ALL
+             SELECT next.org_id FROM orgs AS o CROSS JOIN LATERAL (
+                 SELECT s.org_id FROM run_snapshots AS s WHERE s.org_id > o.org_id ORDER BY s.org_id LIMIT 1
+             ) AS next
+         )
+         SELECT o.org_id, w.status, c.count
+         FROM orgs AS o CROSS JOIN unnest($1::text[]) WITH ORDINALITY AS w (status, place) CROSS JOIN LATERAL (
+             SELECT count(*) FROM (SELECT FROM run_snapshots AS s WHERE s.org_id = o.org_id AND {ids}) AS open
+         ) AS c
+         WHERE c.count > 0 ORDER BY o.org_id, w.place"
     )
-    SELECT o.org_id, w.status, c.count
-    FROM orgs AS o CROSS JOIN unnest($1::text[]) WITH ORDINALITY AS w (status, place) CROSS JOIN LATERAL (
-        SELECT count(*) FROM run_snapshots AS s WHERE s.org_id = o.org_id AND s.status = w.status
-    ) AS c
-    WHERE c.count > 0 ORDER BY o.org_id, w.place";
+});
+
+#[cfg(test)]
+mod tests {
+    use milepost_core::id::RunId;
+
+    use super::super::testing::{ALIKE, BASE, Plan, client};
+    use super::*;
+
+    /// More pages than any list needs; walking through the runs takes hundreds.
+    const FEW: u64 = 150;
+
+    fn literals(filter: &RunFilter) -> Vec<String> {
+        let values = Values::of(OrgId(1), filter, 50);
+        let text = |value: Option<String>| value.map_or("NULL".to_owned(), |value| format!("'{value}'"));
+        vec![
+            values.org.to_string(),
+            text(Some(values.ids.0.to_string())),
+            text(Some(values.ids.1.to_string())),
+            values.times.0.to_string(),
+            values.times.1.to_string(),
+            values.limit.to_string(),
+            text(Some(format!("{{{}}}", values.statuses.join(",")))),
+            text(values.workflow.map(str::to_owned)),
+            text(values.base_run.map(|run| run.to_string())),
+            text(values.parent_run.map(|run| run.to_string())),
+            text(values.request_id.map(str::to_owned)),
+        ]
+    }
+
+    #[tokio::test]
+    async fn every_list_is_a_range_of_an_index_however_many_runs_there_are() {
+        let all = RunFilter::default();
+        let of_workflow = |name: &str| RunFilter { workflow: Some(name.to_owned()), ..RunFilter::default() };
+        let some = vec![RunStatus::Failed, RunStatus::Paused];
+        let lists = [
+            (all.clone(), "pkey"),
+            (RunFilter { statuses: RunStatus::ALL.to_vec(), ..all.clone() }, "org_id_status_run_id_idx"),
+            (RunFilter { statuses: some.clone(), ..all.clone() }, "org_id_status_run_id_idx"),
+            (of_workflow("render"), "org_id_workflow_status_run_id_idx"),
+            (of_workflow("other"), "org_id_workflow_status_run_id_idx"),
+            (RunFilter { statuses: some.clone(), ..of_workflow("render") }, "org_id_workflow_status_run_id_idx"),
+            (RunFilter { base_run: Some(RunId(BASE)), ..all.clone() }, "org_id_base_run_id_status_run_id_idx"),
+            (RunFilter { parent_run: Some(RunId(BASE)), ..all.clone() }, "org_id_parent_run_id_status_run_id_idx"),
+            (
+                RunFilter { parent_run: Some(RunId(BASE)), statuses: some, ..all.clone() },
+                "org_id_parent_run_id_status_run_id_idx",
+            ),
+            (RunFilter { request_id: Some("r".to_owned()), ..all }, "pkey"),
+        ];
+        let client = client().await;
+        for fill in ["SELECT", ALIKE] {
+            client.batch_execute(fill).await.unwrap();
+            for (filter, index) in &lists {
+                let way = Way::of(filter);
+                for sql in [list_sql(way), count_sql(way)] {
+                    let plan = Plan::of(&client, &sql, &literals(filter)).await;
+                    let indexed = plan.goes_along("run_snapshots", index);
+                    assert!(indexed, "{filter:?} does not go along {index} alone\n{}", plan.text);
+                    assert!(plan.buffers < FEW, "{filter:?} reads {} pages\n{}", plan.buffers, plan.text);
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn open_runs_are_counted_along_the_index_by_status() {
+        let client = client().await;
+        client.batch_execute(ALIKE).await.unwrap();
+        let plan = Plan::of(&client, &STATUS_COUNTS, &["'{running,paused}'".to_owned()]).await;
+        assert!(plan.text.contains("org_id_status_run_id_idx") && plan.buffers < FEW, "{}", plan.text);
+    }
+}

@@ -3,6 +3,7 @@
 use deadpool_postgres::Object;
 use milepost_core::id::{OrgId, RunId};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::columns::{col, int4};
@@ -37,16 +38,26 @@ pub(super) async fn read(
     // No step has an empty name, so this is before all.
     let none = LogPosition { step_id: String::new(), logical_attempt: 0, engine_attempt: 0, first_line: 0 };
     let after = after.unwrap_or(&none);
-    let sql = "SELECT org_id, run_id, step_id, logical_attempt, engine_attempt, first_line, lines, content
-               FROM step_logs
-               WHERE run_id = $1 AND org_id = $2 AND ($3::text IS NULL OR step_id = $3)
-                 AND (step_id, logical_attempt, engine_attempt, first_line) > ($4, $5, $6, $7)
-               ORDER BY step_id, logical_attempt, engine_attempt, first_line LIMIT $8";
     let (logical, engine) = (int4(after.logical_attempt), int4(after.engine_attempt));
     let (first, limit) = (i64::from(after.first_line), i64::from(limit));
-    let rows =
-        query(connection, sql, &[&run.0, &org.0, &step, &after.step_id, &logical, &engine, &first, &limit]).await?;
+    let mut parameters: Vec<&(dyn ToSql + Sync)> =
+        vec![&run.0, &org.0, &after.step_id, &logical, &engine, &first, &limit];
+    if let Some(step) = &step {
+        parameters.push(step);
+    }
+    let rows = query(connection, &chunks_of(step.is_some()), &parameters).await?;
     rows.iter().map(chunk).collect()
+}
+
+/// One range of the key: of the whole run, or of one step.
+fn chunks_of(one_step: bool) -> String {
+    let step = if one_step { "AND step_id = $8" } else { "" };
+    format!(
+        "SELECT org_id, run_id, step_id, logical_attempt, engine_attempt, first_line, lines, content
+         FROM step_logs
+         WHERE run_id = $1 AND org_id = $2 AND (step_id, logical_attempt, engine_attempt, first_line) > ($3, $4, $5, $6) {step}
+         ORDER BY step_id, logical_attempt, engine_attempt, first_line LIMIT $7"
+    )
 }
 
 fn chunk(row: &Row) -> Result<LogChunkRow> {

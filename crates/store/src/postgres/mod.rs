@@ -22,6 +22,8 @@ mod project;
 mod registry;
 mod replay;
 mod runs;
+#[cfg(test)]
+mod testing;
 mod transaction;
 mod whole;
 

@@ -227,3 +227,24 @@ pub(super) async fn steps_by_id(connection: &Object, org: OrgId, run: RunId, ids
     let rows = query(connection, &sql, &[&run.0, &org.0, &ids]).await?;
     rows.iter().map(columns::step).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{ALIKE, Plan, client};
+    use super::*;
+
+    /// The planner must not take another index for the primary key, whatever it knows of a partition.
+    #[tokio::test]
+    async fn one_projection_is_found_by_its_key_however_many_there_are() {
+        let client = client().await;
+        let nobody = vec!["1".to_owned(), format!("'{}'", Uuid::nil())];
+        let none = vec!["'{}'".to_owned(); 32];
+        for fill in ["SELECT", ALIKE] {
+            client.batch_execute(fill).await.unwrap();
+            for (sql, values) in [(snapshot_of_run(), &nobody), (WRITE.clone(), &none)] {
+                let plan = Plan::of(&client, &sql, values).await;
+                assert!(plan.goes_along("run_snapshots", "pkey"), "{}", plan.text);
+            }
+        }
+    }
+}
