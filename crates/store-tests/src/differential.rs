@@ -11,8 +11,8 @@ use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Answer, Batch, BlobRow, CheckpointRow, HeadWrite, NewHead, ProjectionWrite, Question, RunFilter, RunWrite,
-    SlotWrite, SnapshotRow, StatusWrite, StepRow, TimerWrite, WriteResult,
+    Answer, Batch, BlobRow, CheckpointRow, HeadWrite, LogChunkRow, NewHead, ProjectionWrite, Question, RunFilter,
+    RunWrite, SlotWrite, SnapshotRow, StatusWrite, StepRow, TimerWrite, WriteResult,
 };
 use milepost_store::{Result, Store, StoreError};
 use uuid::Uuid;
@@ -91,6 +91,8 @@ impl World {
             0 | 1 => self.project(stores, context).await,
             2 | 3 => self.ask(stores, context).await,
             4 => self.register(stores, context).await,
+            5 if self.random.once_in(4) => self.forget(stores, context).await,
+            5 => self.write_logs(stores, context).await,
             _ => self.commit(stores, context).await,
         }
     }
@@ -166,6 +168,54 @@ impl World {
         if let Some(index) = dropped {
             self.runs[index].projected = 0;
         }
+    }
+
+    async fn write_logs(&mut self, stores: &[Arc<dyn Store>], context: &str) {
+        let Some(index) = self.any_run() else { return };
+        let run = self.runs[index].run;
+        let chunks: Vec<LogChunkRow> = (0..self.random.below(4)).map(|_| self.chunk(run)).collect();
+        let mut results = Vec::new();
+        for store in stores {
+            results.push(outcome(store.append_logs(chunks.clone()).await));
+        }
+        same(stores, &results, context, &chunks);
+    }
+
+    fn chunk(&mut self, run: RunId) -> LogChunkRow {
+        let mut small = || u32::try_from(self.random.below(3)).expect("a small number");
+        LogChunkRow {
+            org: ORG,
+            run,
+            step_id: format!("step[{}]", small()),
+            logical_attempt: small(),
+            engine_attempt: small(),
+            first_line: small(),
+            lines: 1,
+            content: vec![u8::try_from(small()).expect("a small number"); 20],
+        }
+    }
+
+    /// Those that went are no part of the world any more: a store may keep remains of them that nobody asks for.
+    async fn forget(&mut self, stores: &[Arc<dyn Store>], context: &str) {
+        let ended_before = self.ended_at();
+        let mut results = Vec::new();
+        for store in stores {
+            results.push(outcome(store.forget_runs(ended_before, 1_000_000).await).map(|forgotten| forgotten.runs));
+        }
+        same(stores, &results, context, &ended_before);
+        let known: Vec<_> = self.runs.iter().map(|known| (ORG, known.run)).collect();
+        let mut kept = Vec::new();
+        for store in stores {
+            let mut seqs = store.last_seqs(&known).await.expect("heads can be read");
+            seqs.sort_unstable();
+            kept.push(seqs);
+        }
+        same(stores, &kept, context, &ended_before);
+        self.runs.retain(|known| kept[0].iter().any(|(_, run, _)| *run == known.run));
+    }
+
+    fn ended_at(&mut self) -> Timestamp {
+        at(i64::try_from(self.random.below(100)).expect("a small number"))
     }
 
     fn any_run(&mut self) -> Option<usize> {
@@ -298,13 +348,15 @@ impl World {
         let head = head.clone();
         let expected = if self.random.once_in(6) { projected + 1 } else { projected };
         let seq = projected + self.random.below(last_seq.saturating_sub(projected) + 1);
+        let status = *self.random.pick(RunStatus::ALL);
         let row = SnapshotRow {
+            status,
+            completed_at: status.is_terminal().then(|| self.ended_at()),
             workflow: head.workflow.to_string(),
             request_id: head.request_id,
             base_run: head.base_run,
             parent_run: head.parent_run,
             created_at: head.created_at,
-            status: *self.random.pick(RunStatus::ALL),
             steps_done: u32::try_from(self.random.below(9)).expect("a small number"),
             error: self.random.once_in(3).then(|| Json::trusted("3")),
             // A snapshot at 0 would look like none.
@@ -343,7 +395,8 @@ impl World {
 
     fn maybe_status(&mut self) -> Option<StatusWrite> {
         let status = *self.random.pick(RunStatus::ALL);
-        self.random.once_in(3).then(|| StatusWrite { status, started_at: Some(at(1)), completed_at: None })
+        let completed_at = status.is_terminal().then(|| self.ended_at());
+        self.random.once_in(3).then_some(StatusWrite { status, started_at: Some(at(1)), completed_at })
     }
 
     fn maybe_node(&mut self) -> Option<NodeId> {
@@ -474,9 +527,12 @@ async fn run_as_kept(store: &dyn Store, run: RunId) -> String {
     let transitions = store.transitions(ORG, run).await.expect("transitions can be read");
     let snapshot = store.snapshot(ORG, run).await.expect("a snapshot can be read");
     let projection = store.projection(ORG, run).await.expect("a projection can be read");
-    format!(
-        "{head:#?}\n{loaded:#?}\n{events:#?}\n{timers:#?}\n{slot:#?}\n{transitions:#?}\n{snapshot:#?}\n{projection:#?}"
-    )
+    let logs = store.logs(ORG, run, None, None, 1000).await.expect("logs can be read");
+    [
+        format!("{head:#?}\n{loaded:#?}\n{events:#?}\n{timers:#?}\n{slot:#?}\n{transitions:#?}"),
+        format!("{snapshot:#?}\n{projection:#?}\n{logs:#?}"),
+    ]
+    .join("\n")
 }
 
 fn plain_answers(answers: Vec<Answer>) -> String {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use milepost_core::id::{NodeId, RunId};
 use milepost_core::json::Json;
 use milepost_store::migrations::{SQLITE, latest};
-use milepost_store::rows::{HeadWrite, NewHead, Question, Recorded, RunFilter, RunWrite, WriteResult};
+use milepost_store::rows::{Forgotten, HeadWrite, NewHead, Question, Recorded, RunFilter, RunWrite, WriteResult};
 use milepost_store::sqlite::{self, Options, SqliteStore};
 use milepost_store::{Store, StoreError};
 use milepost_store_tests::conformance;
@@ -284,6 +284,25 @@ async fn who_leaves_takes_its_lock_file_along() {
     store.leave(node).await.unwrap();
     assert_eq!(fs::read_dir(folder.path().join("runs.db.nodes")).unwrap().count(), 0);
     assert_eq!(store.dead_nodes(at(0)).await.unwrap(), [node]);
+}
+
+#[tokio::test]
+async fn what_a_process_left_that_died_while_forgetting_goes_the_next_time() {
+    let folder = folder();
+    let store = open(&folder);
+    let (run, other) = (new_run(), new_run());
+    for run in [run, other] {
+        store.commit(batch([start(run, 2500)]).into()).await.unwrap();
+    }
+    // As it is after the first of several transactions.
+    let conn = rusqlite::Connection::open(folder.path().join("runs.db")).unwrap();
+    conn.execute("DELETE FROM runs WHERE run_id = ?", [run.0.as_bytes()]).unwrap();
+    conn.execute("INSERT INTO forgotten_runs (org_id, run_id) VALUES (1, ?)", [run.0.as_bytes()]).unwrap();
+    assert_eq!(store.log_gaps(10).await.unwrap(), []);
+    assert_eq!(store.forget_runs(at(0), 10).await.unwrap(), Forgotten::default());
+    let count = |table: &str| conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0));
+    assert_eq!((count("run_events").unwrap(), count("forgotten_runs").unwrap()), (2500, 0));
+    assert_eq!(store.events(ORG, other, 0, 10_000).await.unwrap().len(), 2500);
 }
 
 #[tokio::test]

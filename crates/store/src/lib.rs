@@ -22,8 +22,8 @@ use milepost_core::time::Timestamp;
 use uuid::Uuid;
 
 use rows::{
-    Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
-    RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
+    Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 
 /// Cut by what the caller does next.
@@ -104,6 +104,13 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// What has to be done now and then, such as making room for the months to come. Several nodes may do it at once.
     async fn maintain(&self, now: Timestamp) -> Result<()>;
+
+    /// Removes runs that ended before this moment, with all that belongs to them: at most `limit` of them, in portions that
+    /// no commit waits for long. Runs that have an owner, that were opened again, or that another run builds upon stay.
+    /// When there is `more` and nothing was removed, somebody else is in the way: try again later, not at once.
+    ///
+    /// On Postgres, events, steps and logs of a run may stay until its month is dropped; nobody sees them.
+    async fn forget_runs(&self, ended_before: Timestamp, limit: u32) -> Result<Forgotten>;
 
     /// Stores a blob; storing the same content again is no change.
     async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()>;

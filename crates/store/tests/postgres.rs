@@ -19,8 +19,8 @@ use milepost_core::time::Timestamp;
 use milepost_store::migrations::POSTGRES;
 use milepost_store::postgres::{Options, PostgresStore, latest_schema, replay};
 use milepost_store::rows::{
-    Answer, Batch, BlobRow, CheckpointRow, HeadWrite, NewHead, ProjectionWrite, Question, Recorded, RunFilter,
-    RunWrite, SlotWrite, SnapshotRow, StatusWrite, StepRow, TimerWrite, WriteResult,
+    Answer, Batch, BlobRow, CheckpointRow, Forgotten, HeadWrite, LogChunkRow, NewHead, ProjectionWrite, Question,
+    Recorded, RunFilter, RunWrite, SlotWrite, SnapshotRow, StatusWrite, StepRow, TimerWrite, WriteResult,
 };
 use milepost_store::{Store, StoreError};
 use tokio_postgres::NoTls;
@@ -680,4 +680,166 @@ async fn a_lost_connection_is_worth_another_try() {
         }
     };
     assert_eq!(results, [Written]);
+}
+
+/// A run that has ended, with a step and a line of its log.
+async fn ended(store: &PostgresStore, run: RunId, at_ms: u64, events: u64) {
+    let at = Some(Timestamp(i64::try_from(at_ms * 1000).unwrap()));
+    let mut write = insert(run, events);
+    if let HeadWrite::Insert(head) = &mut write.head {
+        head.status = StatusWrite { status: RunStatus::Completed, started_at: at, completed_at: at };
+        head.owner = None;
+        head.request_id = Some(run.to_string());
+    }
+    assert_eq!(store.commit(batch([write])).await.unwrap(), [Written]);
+    let mut write = projection(run, 0, events, RunStatus::Completed);
+    write.snapshot.completed_at = at;
+    assert_eq!(store.project(vec![write]).await.unwrap(), [Written]);
+    let line = LogChunkRow {
+        org: ORG,
+        run,
+        step_id: "shots[3]".to_owned(),
+        logical_attempt: 1,
+        engine_attempt: 1,
+        first_line: 0,
+        lines: 1,
+        content: b"line".to_vec(),
+    };
+    store.append_logs(vec![line]).await.unwrap();
+}
+
+/// The beginnings of months in 2020.
+const JANUARY: u64 = 1_577_836_800_000;
+const FEBRUARY: u64 = 1_580_515_200_000;
+const MARCH: u64 = 1_583_020_800_000;
+
+fn us(ms: u64) -> Timestamp {
+    Timestamp(i64::try_from(ms * 1000).unwrap())
+}
+
+/// The partitions of a month, and how many rows of which tables there are.
+async fn kept(client: &tokio_postgres::Client, month: &str) -> (Vec<String>, Vec<i64>) {
+    let sql = "SELECT coalesce(array_agg(relname::text ORDER BY relname), '{}') FROM pg_class
+        WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND relname LIKE '%' || $1";
+    let partitions = client.query_one(sql, &[&month]).await.unwrap().get(0);
+    let mut rows = Vec::new();
+    for table in ["runs", "run_requests", "run_snapshots", "run_events", "run_steps", "step_logs", "forgotten_runs"] {
+        rows.push(client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0));
+    }
+    (partitions, rows)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_month_of_which_no_run_is_kept_is_dropped() {
+    let (store, url) = store().await;
+    let client = client(&url).await;
+    store.ensure_partitions(us(JANUARY)).await.unwrap();
+    for n in 0..20 {
+        ended(&store, id_at(JANUARY + n), FEBRUARY - 1, 3).await;
+        ended(&store, id_at(FEBRUARY + n), FEBRUARY + 1000, 3).await;
+    }
+    // Of January, one is still open.
+    let open = id_at(JANUARY + 1000);
+    store.commit(batch([insert(open, 2)])).await.unwrap();
+    assert_eq!(kept(&client, "2020_01").await.1, [41, 40, 40, 122, 40, 40, 0]);
+
+    let forgotten = store.forget_runs(us(MARCH), 15).await.unwrap();
+    assert_eq!(forgotten, Forgotten { runs: 15, partitions: 0, more: true });
+    assert_eq!(
+        kept(&client, "2020_01").await.1,
+        [26, 25, 25, 122, 40, 40, 15],
+        "heads first; the rest may go with its month"
+    );
+    let forgotten = store.forget_runs(us(MARCH), 100).await.unwrap();
+    assert_eq!(forgotten, Forgotten { runs: 25, partitions: 5, more: false });
+    let (january, rows) = kept(&client, "2020_01").await;
+    assert_eq!(
+        january,
+        ["run_events", "run_snapshots", "run_steps", "runs", "step_logs"].map(|name| format!("{name}_2020_01"))
+    );
+    assert_eq!(rows, [1, 0, 0, 2, 0, 0, 0], "of January, row by row");
+    assert_eq!(kept(&client, "2020_02").await.0, [] as [&str; 0]);
+    assert_eq!(kept(&client, "2020_03").await.0.len(), 5, "a month to come is kept");
+
+    // Whatever comes late for a month that is gone has a place.
+    let late = id_at(FEBRUARY + 7);
+    assert_eq!(store.commit(batch([insert(late, 1), update(open, 2, 1)])).await.unwrap(), [Written; 2]);
+    assert_eq!(store.log_gaps(10).await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_month_that_somebody_reads_is_dropped_later_and_holds_nobody_up() {
+    let (store, url) = store().await;
+    let (reader, client) = (client(&url).await, client(&url).await);
+    store.ensure_partitions(us(JANUARY)).await.unwrap();
+    ended(&store, id_at(JANUARY), FEBRUARY - 1, 3).await;
+    reader.batch_execute("BEGIN; SELECT count(*) FROM run_events").await.unwrap();
+    let bystander = run();
+    store.commit(batch([insert(bystander, 1)])).await.unwrap();
+    let began = std::time::Instant::now();
+    let (forgotten, committed) = tokio::join!(store.forget_runs(us(MARCH), 10), async {
+        let mut longest = std::time::Duration::ZERO;
+        for seq in 1..40 {
+            let began = std::time::Instant::now();
+            store.commit(batch([update(bystander, seq, 1)])).await.unwrap();
+            longest = longest.max(began.elapsed());
+        }
+        longest
+    });
+    assert_eq!(forgotten.unwrap(), Forgotten { runs: 1, partitions: 0, more: true });
+    assert!(began.elapsed().as_secs() < 10 && committed.as_secs() < 2, "{committed:?}");
+    assert_eq!(kept(&client, "2020_01").await.0.len(), 5, "nothing is half gone");
+    let again = store.forget_runs(us(MARCH), 10).await.unwrap();
+    assert_eq!(again, Forgotten { runs: 0, partitions: 0, more: true }, "and not emptied meanwhile");
+    reader.batch_execute("COMMIT").await.unwrap();
+    let forgotten = store.forget_runs(us(MARCH), 10).await.unwrap();
+    assert_eq!(forgotten, Forgotten { runs: 0, partitions: 10, more: false }, "January and February");
+    assert_eq!(kept(&client, "2020_01").await, (Vec::new(), vec![1, 0, 0, 40, 0, 0, 0]));
+}
+
+#[tokio::test]
+async fn events_wait_for_their_month_to_be_over_where_runs_are_kept_for_long() {
+    const DAY: u64 = 24 * 3600 * 1000;
+    let (store, url) = store().await;
+    let client = client(&url).await;
+    store.ensure_partitions(us(JANUARY)).await.unwrap();
+    let (first, second) = (id_at(JANUARY), id_at(JANUARY + DAY));
+    ended(&store, first, JANUARY + DAY, 3).await;
+    ended(&store, second, JANUARY + 20 * DAY, 3).await;
+    let forgotten = store.forget_runs(us(JANUARY + 10 * DAY), 10).await.unwrap();
+    assert_eq!(forgotten, Forgotten { runs: 1, partitions: 0, more: false });
+    assert_eq!(kept(&client, "2020_01").await.1, [1, 1, 1, 6, 2, 2, 1], "gone, but its events are still there");
+    assert_eq!(store.log_gaps(10).await.unwrap(), []);
+    let forgotten = store.forget_runs(us(JANUARY + 31 * DAY), 10).await.unwrap();
+    assert_eq!(forgotten, Forgotten { runs: 1, partitions: 5, more: false });
+    assert_eq!(kept(&client, "2020_01").await, (Vec::new(), vec![0; 7]));
+}
+
+#[tokio::test]
+async fn what_is_left_of_many_runs_goes_in_portions() {
+    let (store, url) = store().await;
+    let client = client(&url).await;
+    // No partition for these: they are in the default one, which is never dropped.
+    for n in 0..5 {
+        ended(&store, id_at(JANUARY + n), JANUARY + 10, 2500).await;
+    }
+    assert!(store.forget_runs(us(FEBRUARY), 2).await.unwrap().more);
+    assert_eq!(store.forget_runs(us(FEBRUARY), 3).await.unwrap(), Forgotten { runs: 3, partitions: 0, more: true });
+    assert_eq!(kept(&client, "x").await.1[3..], [5000, 2, 2, 2], "three of five, in two portions of events");
+    assert_eq!(store.forget_runs(us(FEBRUARY), 3).await.unwrap(), Forgotten::default());
+    assert_eq!(kept(&client, "x").await.1, [0; 7]);
+}
+
+#[tokio::test]
+async fn a_run_that_is_being_written_to_is_passed_over() {
+    let (store, url) = store().await;
+    let client = client(&url).await;
+    let (busy, idle) = (id_at(JANUARY), id_at(JANUARY + 1));
+    ended(&store, busy, JANUARY + 10, 1).await;
+    ended(&store, idle, JANUARY + 10, 1).await;
+    client.batch_execute(&format!("BEGIN; UPDATE runs SET last_seq = last_seq WHERE run_id = '{busy}'")).await.unwrap();
+    assert_eq!(store.forget_runs(us(FEBRUARY), 10).await.unwrap().runs, 1);
+    assert!(store.head(ORG, busy).await.unwrap().is_some() && store.head(ORG, idle).await.unwrap().is_none());
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(store.forget_runs(us(FEBRUARY), 10).await.unwrap().runs, 1);
 }

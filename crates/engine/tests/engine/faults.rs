@@ -13,8 +13,8 @@ use milepost_core::time::Timestamp;
 use milepost_engine::{Config, Engine, NewRun};
 use milepost_store::memory::MemoryStore;
 use milepost_store::rows::{
-    Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
-    RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
+    Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use milepost_store::{Result, Store, StoreError, Transaction};
 use serde_json::json;
@@ -189,6 +189,9 @@ impl Store for Faulty {
     }
     async fn maintain(&self, now: Timestamp) -> Result<()> {
         self.inner.maintain(now).await
+    }
+    async fn forget_runs(&self, ended_before: Timestamp, limit: u32) -> Result<Forgotten> {
+        self.inner.forget_runs(ended_before, limit).await
     }
     async fn load_runs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<LoadedRun>> {
         self.read()?;

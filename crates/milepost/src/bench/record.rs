@@ -12,8 +12,9 @@ use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
-    Recorded, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
+    Question, Recorded, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow,
+    WriteResult,
 };
 use milepost_store::{Result, Store, Transaction, postgres, sqlite};
 
@@ -117,6 +118,7 @@ pass_on! {
     async fn dead_nodes(&self, now: Timestamp) -> Result<Vec<NodeId>>;
     async fn owned_runs(&self, node: NodeId, after: Option<RunId>, limit: u32) -> Result<Vec<(OrgId, RunId)>>;
     async fn maintain(&self, now: Timestamp) -> Result<()>;
+    async fn forget_runs(&self, ended_before: Timestamp, limit: u32) -> Result<Forgotten>;
     async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()>;
     async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>>;
     async fn deploy(&self, org: OrgId, tag: &str, target: Digest, revision_id: Uuid, now: Timestamp) -> Result<Deployed>;

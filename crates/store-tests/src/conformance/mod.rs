@@ -10,6 +10,7 @@ mod logs;
 mod nodes;
 mod projections;
 mod registry;
+mod retention;
 mod slots;
 mod timers;
 
@@ -34,6 +35,7 @@ pub async fn conformance(store: Arc<dyn Store>) {
     logs::check(&*store).await;
     projections::check(&*store).await;
     lists::check(&*store).await;
+    retention::check(&store).await;
     doctor::check(&*store).await;
 }
 

@@ -18,8 +18,8 @@ use uuid::Uuid;
 use tables::{Key, Tables, of_run};
 
 use crate::rows::{
-    Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
-    RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
+    Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, Transaction};
 
@@ -205,6 +205,11 @@ impl Store for MemoryStore {
 
     async fn maintain(&self, _now: Timestamp) -> Result<()> {
         Ok(())
+    }
+
+    async fn forget_runs(&self, ended_before: Timestamp, limit: u32) -> Result<Forgotten> {
+        let _writing = self.writing.lock().await;
+        Ok(self.tables().forget(ended_before, limit))
     }
 
     async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()> {

@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use crate::groups::in_groups;
 use crate::rows::{
-    Answer, Batch, BlobRow, CheckpointRow, HeadRow, HeadWrite, LoadedRun, LogChunkRow, LogGap, LogPosition, NewHead,
-    ProjectionWrite, Question, RunFilter, RunRows, RunWrite, SlotRow, SlotWrite, SnapshotRow, StepRow, TagRow,
+    Answer, Batch, BlobRow, CheckpointRow, Forgotten, HeadRow, HeadWrite, LoadedRun, LogChunkRow, LogGap, LogPosition,
+    NewHead, ProjectionWrite, Question, RunFilter, RunRows, RunWrite, SlotRow, SlotWrite, SnapshotRow, StepRow, TagRow,
     TimerWrite, WriteResult,
 };
 use crate::{Result, StoreError};
@@ -217,6 +217,33 @@ impl Tables {
             head.owner = None;
         }
         WriteResult::Written
+    }
+
+    pub(super) fn forget(&mut self, ended_before: Timestamp, limit: u32) -> Forgotten {
+        let bases: BTreeSet<Key> = self.runs.values().filter_map(|head| Some((head.org, head.base_run?))).collect();
+        // Told by the projection, which the others have an index on, and then by the head.
+        let ended = |row: &SnapshotRow| row.completed_at.filter(|at| *at < ended_before);
+        let may_go = |head: &HeadRow| {
+            let ended = head.status.is_terminal() && head.completed_at.is_some_and(|at| at < ended_before);
+            ended && head.owner.is_none() && !bases.contains(&(head.org, head.run))
+        };
+        let projected = self.snapshots.iter().filter_map(|(key, row)| Some((ended(row)?, self.runs.get(key)?)));
+        let mut found: Vec<(Timestamp, &HeadRow)> = projected.filter(|(_, head)| may_go(head)).collect();
+        found.sort_by_key(|(at, _)| *at);
+        let more = found.len() > limit as usize;
+        found.truncate(limit as usize);
+        let frees_others = found.iter().any(|(_, head)| head.base_run.is_some());
+        let keys: BTreeSet<Key> = found.iter().map(|(_, head)| (head.org, head.run)).collect();
+        self.runs.retain(|key, _| !keys.contains(key));
+        self.events.retain(|(key, _), _| !keys.contains(key));
+        self.event_keys.retain(|(key, _)| !keys.contains(key));
+        self.checkpoints.retain(|key, _| !keys.contains(key));
+        self.timers.retain(|(key, _), _| !keys.contains(key));
+        self.slots.retain(|key, _| !keys.contains(key));
+        self.snapshots.retain(|key, _| !keys.contains(key));
+        self.steps.retain(|(key, _), _| !keys.contains(key));
+        self.logs.retain(|(key, _), _| !keys.contains(key));
+        Forgotten { runs: keys.len() as u64, partitions: 0, more: more || frees_others }
     }
 
     /// Newest first.

@@ -19,8 +19,8 @@ async fn sweep(pool: &Pool, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Re
     let connection = open.connection()?;
     connection
         .batch_execute(
-            "BEGIN READ ONLY; SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on;
-             SET LOCAL enable_mergejoin = on; SET LOCAL plan_cache_mode = auto",
+            "BEGIN READ ONLY; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on;
+             SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on; SET LOCAL plan_cache_mode = auto",
         )
         .await?;
     let rows = connection.query(sql, parameters).await?;
@@ -47,7 +47,9 @@ pub(super) async fn log_gaps(pool: &Pool, limit: u32) -> Result<Vec<LogGap>> {
                       r.last_seq, coalesce(e.count, 0), coalesce(e.first, 0), coalesce(e.last, 0)
                FROM runs AS r FULL JOIN (
                    SELECT org_id, run_id, count(*) AS count, min(run_seq) AS first, max(run_seq) AS last
-                   FROM run_events GROUP BY org_id, run_id
+                   FROM run_events AS l
+                   WHERE NOT EXISTS (SELECT FROM forgotten_runs AS f WHERE f.run_id = l.run_id AND f.org_id = l.org_id)
+                   GROUP BY org_id, run_id
                ) AS e ON e.run_id = r.run_id AND e.org_id = r.org_id
                WHERE r.run_id IS NULL OR coalesce(e.count, 0) <> r.last_seq
                   OR (r.last_seq > 0 AND (e.first <> 1 OR e.last <> r.last_seq))

@@ -206,7 +206,7 @@ mod tests {
             (RunFilter { request_id: Some("r".to_owned()), ..all }, "pkey"),
         ];
         let client = client().await;
-        for fill in ["SELECT", ALIKE] {
+        for fill in ["SELECT", ALIKE, "ANALYZE run_snapshots"] {
             client.batch_execute(fill).await.unwrap();
             for (filter, index) in &lists {
                 let way = Way::of(filter);

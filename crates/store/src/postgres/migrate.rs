@@ -186,7 +186,7 @@ fn refuse_newer(version: i32, schema: &str) -> Result<()> {
     Ok(())
 }
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }

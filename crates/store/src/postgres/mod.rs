@@ -15,9 +15,11 @@ mod connect;
 mod definitions;
 mod doctor;
 mod error;
+mod forget;
 mod list;
 mod logs;
 mod migrate;
+mod months;
 mod project;
 mod registry;
 mod replay;
@@ -43,8 +45,8 @@ pub use migrate::latest as latest_schema;
 pub use replay::replay;
 
 use crate::rows::{
-    Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
-    RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
+    Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, StoreError, Transaction};
 
@@ -203,6 +205,10 @@ impl Store for PostgresStore {
     async fn maintain(&self, now: Timestamp) -> Result<()> {
         self.ensure_partitions(now).await?;
         runs::forget_nodes(&self.connection().await?, now).await
+    }
+
+    async fn forget_runs(&self, ended_before: Timestamp, limit: u32) -> Result<Forgotten> {
+        forget::forget_runs(&self.pool, ended_before, migrate::now(), limit).await
     }
 
     async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()> {

@@ -255,6 +255,16 @@ pub struct TransitionRow {
     pub at: Timestamp,
 }
 
+/// What `forget_runs` did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    pub runs: u64,
+    /// Partitions that were dropped, of all tables together.
+    pub partitions: u32,
+    /// There are runs left to forget, or remains of some.
+    pub more: bool,
+}
+
 /// A problem that a look over the whole database found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogGap {

@@ -6,6 +6,7 @@
 mod columns;
 mod definitions;
 mod errors;
+mod forget;
 mod list;
 mod logs;
 mod nodes;
@@ -37,8 +38,8 @@ use readers::Readers;
 use writer::Writer;
 
 use crate::rows::{
-    Answer, Batch, BlobRow, Deployed, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite, Question,
-    RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
+    Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, StoreError, Transaction};
 
@@ -225,6 +226,24 @@ impl Store for SqliteStore {
 
     async fn maintain(&self, _now: Timestamp) -> Result<()> {
         Ok(())
+    }
+
+    async fn forget_runs(&self, ended_before: Timestamp, limit: u32) -> Result<Forgotten> {
+        // What a process left that died in the middle comes first.
+        while self.write(forget::leftovers).await? {}
+        let mut forgotten = Forgotten::default();
+        let asked = limit.saturating_add(1);
+        let found = self.read(move |conn| forget::candidates(conn, ended_before, asked)).await?;
+        let within = &found[..found.len().min(limit as usize)];
+        forgotten.more = found.len() > within.len();
+        for chunk in within.chunks(forget::HEADS) {
+            let runs = chunk.to_vec();
+            let gone = self.write(move |tx| forget::heads(tx, &runs, ended_before)).await?;
+            forgotten.runs += gone.runs;
+            forgotten.more |= gone.frees_others;
+            while self.write(forget::leftovers).await? {}
+        }
+        Ok(forgotten)
     }
 
     async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()> {

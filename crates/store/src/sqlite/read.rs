@@ -327,6 +327,7 @@ pub(super) fn log_gaps(conn: &Connection, limit: u32) -> Result<Vec<LogGap>> {
          SELECT e.org_id, e.run_id, 0, count(*), min(e.run_seq), max(e.run_seq)
          FROM run_events e LEFT JOIN runs r ON r.org_id = e.org_id AND r.run_id = e.run_id
          WHERE r.run_id IS NULL
+           AND NOT EXISTS (SELECT 1 FROM forgotten_runs f WHERE f.org_id = e.org_id AND f.run_id = e.run_id)
          GROUP BY e.org_id, e.run_id
          LIMIT ?",
         [limit],

@@ -62,7 +62,7 @@ $$;
 
 -- The first id of a moment: a UUIDv7 begins with the milliseconds since 1970, in 48 bits.
 CREATE FUNCTION first_run_id(moment timestamp) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
-    SELECT rpad(lpad(to_hex((extract(epoch FROM moment) * 1000)::bigint), 12, '0'), 32, '0')::uuid
+    SELECT rpad(lpad(to_hex(greatest((extract(epoch FROM moment) * 1000)::bigint, 0)), 12, '0'), 32, '0')::uuid
 $$;
 
 -- As before, for all of `run_tables()`.
@@ -96,6 +96,30 @@ BEGIN
         END LOOP;
     END LOOP;
     RETURN made;
+END $$;
+
+-- Drops all partitions of a month ('2026_11') if no run of it has a head any more; says how many there were. Takes the
+-- tables in one order, for itself: until the caller's transaction ends, everybody else waits.
+CREATE FUNCTION drop_run_month(suffix text) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    parent  text;
+    month   timestamp := to_date(suffix, 'YYYY_MM');
+    dropped integer := 0;
+BEGIN
+    FOREACH parent IN ARRAY run_tables() LOOP
+        EXECUTE format('LOCK TABLE ONLY %I IN ACCESS EXCLUSIVE MODE', parent);
+    END LOOP;
+    IF EXISTS (
+        SELECT FROM runs WHERE run_id >= first_run_id(month) AND run_id < first_run_id(month + interval '1 month')
+    ) THEN
+        RETURN 0;
+    END IF;
+    FOREACH parent IN ARRAY run_tables() LOOP
+        CONTINUE WHEN to_regclass(quote_ident(parent || '_' || suffix)) IS NULL;
+        EXECUTE format('DROP TABLE %I', parent || '_' || suffix);
+        dropped := dropped + 1;
+    END LOOP;
+    RETURN dropped;
 END $$;
 
 -- Logs of steps get the partitions that heads have.

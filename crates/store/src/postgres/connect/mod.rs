@@ -24,11 +24,12 @@ const OLDEST_SERVER: i32 = 15;
 /// Set on every connection.
 ///
 /// Every statement here is a handful of index look-ups, planned once. Plans are made when tables may be empty and never
-/// looked at again, so what is cheap on an empty table (reading all of it, hashing all of it) must not be on offer.
+/// looked at again, so what is cheap on an empty table (reading all of it, hashing or sorting all that is found) must not
+/// be on offer.
 /// The two timeouts free what a node that hangs in mid-transaction holds.
-const SETTINGS: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_hashjoin=off \
-     -c enable_mergejoin=off -c jit=off -c client_min_messages=warning -c lock_timeout=30s \
-     -c idle_in_transaction_session_timeout=20s -c synchronous_commit=on";
+const SETTINGS: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off \
+     -c enable_hashjoin=off -c enable_mergejoin=off -c max_parallel_workers_per_gather=0 -c jit=off \
+     -c client_min_messages=warning -c lock_timeout=30s -c idle_in_transaction_session_timeout=20s -c synchronous_commit=on";
 
 /// Where to connect to, and how.
 #[derive(Clone)]
