@@ -1,5 +1,7 @@
 //! The real program, run in folders of its own: what it prints and how it exits.
 
+#![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
+
 mod bad_input;
 mod examples;
 mod looking;
