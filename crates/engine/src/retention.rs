@@ -159,6 +159,22 @@ mod tests {
         }
     }
 
+    /// Even one whose answer the engine could give from what it had at hand.
+    #[tokio::test]
+    async fn a_signal_that_was_taken_is_taken_by_nobody_once_its_run_is_forgotten() {
+        let kept = kept().await;
+        let waits = "{name: w, steps: {w: {skill: wait, input: {signal: go}}}}";
+        let run = kept.engine.start_document(waits, NewRun::default()).await.unwrap().run;
+        let go = Engine::new_signal("go");
+        kept.engine.signal(run, go.clone()).await.unwrap();
+        kept.engine.wait(run).await.unwrap();
+        kept.engine.flush_projections().await;
+        assert!(kept.engine.signal(run, go.clone()).await.unwrap().existing);
+        kept.clock.advance_ms(11 * DAY_MS);
+        kept.retention.pass().await.unwrap();
+        assert!(matches!(kept.engine.signal(run, go).await, Err(EngineError::NoSuchRun(gone)) if gone == run));
+    }
+
     #[test]
     fn others_have_four_times_as_long() {
         assert_eq!(pause_after(Duration::from_millis(50)), Duration::from_millis(200));
