@@ -33,7 +33,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalB
     async fn from_request(request: Request, state: &S) -> Result<OptionalBody<T>> {
         match read(request, state).await? {
             (_, bytes) if bytes.is_empty() => Ok(OptionalBody(T::default())),
-            (Media::Json, bytes) => parse(&bytes).map(OptionalBody),
+            (Media::Json, bytes) => parse::<Option<T>>(&bytes).map(|body| OptionalBody(body.unwrap_or_default())),
             (Media::Yaml | Media::Other, _) => Err(unsupported("application/json")),
         }
     }

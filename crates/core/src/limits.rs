@@ -70,6 +70,8 @@ limits! {
     input_bytes: usize = 1024 * 1024,
     /// Bytes of a failed step's message; what is longer is cut.
     error_bytes: usize = 16 * 1024,
+    /// Bytes of one attempt's log that are kept.
+    log_bytes: usize = 1024 * 1024,
     /// Items of one `foreach`.
     foreach_items: usize = 100_000,
     /// `retry.max_attempts` of a step.

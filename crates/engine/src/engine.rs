@@ -22,6 +22,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::committer::{Accepted, Committer, Inbox, Parts, RequestKind, restore};
 use crate::error::EngineError;
 use crate::executor::Executor;
+use crate::logs::{LogHandle, LogWriter};
 use crate::lookout::Lookout;
 use crate::plans::Plans;
 use crate::projector::{self, Projector, ProjectorHandle};
@@ -107,6 +108,7 @@ pub struct Engine {
     inbox: Inbox,
     executor: Executor,
     projector: ProjectorHandle,
+    pub(crate) logs: LogHandle,
     watchers: Arc<Watchers>,
     streams: Arc<Hub>,
     telemetry: Telemetry,
@@ -144,7 +146,8 @@ impl Engine {
         let timers = TimerHandle::new();
         let (streams, herald, poll) = streams::open(store.clone());
         let watchers = Arc::new(Watchers::new(streams.clone()));
-        let executor = Executor::new(config.skills, config.limits.clone(), inbox.clone(), config.log);
+        let (logs, log_inbox) = LogHandle::new(config.limits.log_bytes, config.log, config.clock.clone());
+        let executor = Executor::new(config.skills, config.limits.clone(), inbox.clone(), logs.clone());
         let committer = Committer::new(Parts {
             node,
             store: store.clone(),
@@ -172,8 +175,13 @@ impl Engine {
         let timers = Timers { store: store.clone(), clock: config.clock.clone(), inbox: inbox.clone(), handle: timers };
         let projector_task =
             Projector::new(store.clone(), config.clock.clone(), projector_inbox, telemetry.metrics.clone());
-        let mut services =
-            vec![tokio::spawn(projector_task.run()), tokio::spawn(herald.run()), tokio::spawn(poll.run())];
+        let log_writer = LogWriter { store: store.clone(), inbox: log_inbox };
+        let mut services = vec![
+            tokio::spawn(projector_task.run()),
+            tokio::spawn(herald.run()),
+            tokio::spawn(poll.run()),
+            tokio::spawn(log_writer.run()),
+        ];
         if config.takes_steps {
             reaper.run_once(config.clock.now()).await?;
             let lookout = Lookout { store: store.clone(), executor: executor.clone(), inbox: inbox.clone() };
@@ -192,6 +200,7 @@ impl Engine {
             inbox,
             executor,
             projector,
+            logs,
             watchers,
             streams,
             telemetry: telemetry.without_traces(),
@@ -461,6 +470,20 @@ impl Engine {
         self.projector.flush().await;
     }
 
+    /// Waits a moment for lists to show what this node has just done, unless it is very busy.
+    pub async fn freshen_lists(&self) {
+        self.projector.freshen().await;
+    }
+
+    /// Runs, newest first. What this node has just done is among them unless it is very busy.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>, EngineError> {
+        self.freshen_lists().await;
+        list_runs(&self.store, self.org, filter).await
+    }
+
     /// How old the oldest commit is that is not projected yet.
     #[must_use]
     pub fn projector_lag_ms(&self) -> u64 {
@@ -500,6 +523,7 @@ impl Engine {
         self.executor.abort_all();
         self.streams.close().await;
         self.projector.flush().await;
+        self.logs.close().await;
         for service in running.services {
             service.abort();
             // It may be in the middle of something: once this returns, nothing of this engine touches the store.

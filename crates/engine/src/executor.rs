@@ -14,7 +14,8 @@ use milepost_core::run::{Command, Task, TaskRef};
 use tokio::task::AbortHandle;
 
 use crate::committer::{Inbox, Request};
-use crate::skills::{LogSink, SkillContext, SkillError, Skills};
+use crate::logs::{AttemptKey, AttemptLog, LogHandle};
+use crate::skills::{SkillContext, SkillError, Skills};
 
 type Key = (RunId, TaskRef);
 
@@ -28,7 +29,7 @@ struct Shared {
     skills: Skills,
     limits: Limits,
     inbox: Inbox,
-    log: Option<LogSink>,
+    logs: LogHandle,
     under_way: Mutex<HashMap<Key, UnderWay>>,
 }
 
@@ -39,8 +40,8 @@ struct UnderWay {
 }
 
 impl Executor {
-    pub(crate) fn new(skills: Skills, limits: Limits, inbox: Inbox, log: Option<LogSink>) -> Executor {
-        Executor { shared: Arc::new(Shared { skills, limits, inbox, log, under_way: Mutex::default() }) }
+    pub(crate) fn new(skills: Skills, limits: Limits, inbox: Inbox, logs: LogHandle) -> Executor {
+        Executor { shared: Arc::new(Shared { skills, limits, inbox, logs, under_way: Mutex::default() }) }
     }
 
     pub(crate) fn knows(&self, skill: &str) -> bool {
@@ -54,7 +55,7 @@ impl Executor {
         let key = (run, task.task);
         let mut under_way = self.shared.under_way.lock().expect("no holder of this lock panics");
         let handle = tokio::spawn(async move {
-            let command = shared.outcome(run, &plan, &task).await;
+            let command = shared.outcome(org, run, &plan, &task).await;
             // Whoever takes the entry reports: this task, or the one that cancelled it.
             if shared.forget(&(run, task.task)).is_none() {
                 return;
@@ -112,27 +113,29 @@ impl Shared {
         self.under_way.lock().expect("no holder of this lock panics").remove(key)
     }
 
-    async fn outcome(&self, run: RunId, plan: &Plan, task: &Task) -> Command {
-        match self.carry_out(run, plan, task).await {
+    async fn outcome(&self, org: OrgId, run: RunId, plan: &Plan, task: &Task) -> Command {
+        match self.carry_out(org, run, plan, task).await {
             Ok(output) => Command::Complete { task: task.task, output },
             Err(error) => Command::Fail { task: task.task, error: error.into() },
         }
     }
 
-    async fn carry_out(&self, run: RunId, plan: &Plan, task: &Task) -> Result<Json, SkillError> {
+    async fn carry_out(&self, org: OrgId, run: RunId, plan: &Plan, task: &Task) -> Result<Json, SkillError> {
         let step = plan.step(task.index);
         let skill = self
             .skills
             .get(&step.skill)
             .ok_or_else(|| SkillError::fatal("unknown_skill", format!("there is no skill `{}` here", step.skill)))?;
+        let (step_id, TaskRef { logical_attempt, engine_attempt, .. }) = (Arc::<str>::from(&*task.step_id), task.task);
+        let key = AttemptKey { org, run, step_id: step_id.clone(), logical_attempt, engine_attempt };
         let context = SkillContext {
             run,
-            step_id: task.step_id.as_str().into(),
-            logical_attempt: task.task.logical_attempt,
-            engine_attempt: task.task.engine_attempt,
+            step_id,
+            logical_attempt,
+            engine_attempt,
             env: step.env.iter().filter_map(|name| Some((name.to_string(), std::env::var(&**name).ok()?))).collect(),
             trace: task.trace,
-            log: self.log.clone(),
+            log: Arc::new(AttemptLog::new(key, self.logs.clone())),
         };
         // Called in there, too: a function may panic before it returns its future.
         let input = task.input.clone();

@@ -1,7 +1,7 @@
 //! Reading one run: as it is, or as it was after any of its events.
 //!
-//! The projection may be a moment behind, so the log after it is read with it: a caller sees its own write. A run that was
-//! projected to its end costs no look at the log but for the values that its events carry.
+//! The projection may be a moment behind, so the log after it is read with it: a caller sees its own write. As a rule one
+//! call to the store is all it takes.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use milepost_store::rows::HeadRow;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::plans::Plans;
-use crate::projector::{Projection, catch_up};
+use crate::projector::{Projection, catch_up, followed};
 use crate::view::{Carried, RunSummary, RunView, StepView, run_view, step_view};
 
 impl Engine {
@@ -70,12 +70,15 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     async fn now(&self, org: OrgId, run: RunId) -> Result<RunView, EngineError> {
-        let head = self.head(org, run).await?;
-        let projection = match self.store.projection(org, run).await? {
-            Some((snapshot, steps)) => Projection::whole(snapshot, steps),
-            None => Projection::default(),
+        let rows = self.store.read_run(org, run).await?.ok_or(EngineError::NoSuchRun(run))?;
+        let plan = self.plans.by_hash(org, rows.head.plan_hash).await?;
+        let mut carried = Carried::new();
+        rows.carrying.iter().chain(&rows.tail).for_each(|row| keep(&mut carried, row));
+        let projected = rows.projection.map(|(snapshot, steps)| Projection::whole(snapshot, steps));
+        let Some(projection) = followed(projected.unwrap_or_default(), org, run, &plan, &rows.tail) else {
+            return Err(self.unreadable(&rows.head).await);
         };
-        self.view(&head, projection, head.last_seq).await
+        self.view(&rows.head, &plan, projection, rows.head.last_seq, carried).await
     }
 
     async fn at(&self, org: OrgId, run: RunId, seq: u64) -> Result<RunView, EngineError> {
@@ -83,7 +86,8 @@ impl Reader<'_> {
         if seq == 0 || seq > head.last_seq {
             return Err(EngineError::NoSuchEvent { run, seq, last_seq: head.last_seq });
         }
-        self.view(&head, Projection::default(), seq).await
+        let plan = self.plans.by_hash(org, head.plan_hash).await?;
+        self.view(&head, &plan, Projection::default(), seq, Carried::new()).await
     }
 
     async fn summary(&self, org: OrgId, run: RunId) -> Result<RunSummary, EngineError> {
@@ -127,12 +131,17 @@ impl Reader<'_> {
     }
 
     /// The run after its event `until`, from a projection that stands there or before.
-    async fn view(&self, head: &HeadRow, projection: Projection, until: u64) -> Result<RunView, EngineError> {
-        let plan = self.plans.by_hash(head.org, head.plan_hash).await?;
-        let mut carried = Carried::new();
-        let projection = self.read_on(head, &plan, projection, until, |row| keep(&mut carried, row)).await?;
+    async fn view(
+        &self,
+        head: &HeadRow,
+        plan: &Plan,
+        projection: Projection,
+        until: u64,
+        mut carried: Carried,
+    ) -> Result<RunView, EngineError> {
+        let projection = self.read_on(head, plan, projection, until, |row| keep(&mut carried, row)).await?;
         self.read_carried(head, &projection, &mut carried).await?;
-        match run_view(&plan, &projection, &carried) {
+        match run_view(plan, &projection, &carried) {
             Some(view) => Ok(view),
             None => Err(self.unreadable(head).await),
         }

@@ -150,16 +150,17 @@ impl Engine {
     async fn events_of(&self, head: &HeadRow, plan: &Plan, step: StepRef) -> Result<Vec<Event>, EngineError> {
         let name = step.name(plan);
         let (mut events, mut after) = (Vec::new(), 0);
-        while after < head.last_seq {
-            let rows = self.store.events(head.org, head.run, after, PAGE).await?;
-            let Some(last) = rows.last() else { break };
-            after = last.seq;
-            for row in rows.iter().filter(|row| row.step_id.as_deref() == Some(&name)) {
+        loop {
+            let rows = self.store.step_events(head.org, head.run, &name, after, PAGE).await?;
+            for row in &rows {
                 let corrupt =
                     |error: codec::Unreadable| EngineError::Corrupt { run: head.run, reason: error.to_string() };
                 events.push(codec::decode(row, plan).map_err(corrupt)?);
             }
+            match rows.last() {
+                Some(last) if rows.len() == PAGE as usize => after = last.seq,
+                _ => return Ok(events),
+            }
         }
-        Ok(events)
     }
 }

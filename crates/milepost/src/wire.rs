@@ -1,6 +1,8 @@
 //! What this program reads of the answers of a server, or of a database that is asked in its place. What it does not
 //! read is kept all the same: `-o json` prints an answer as it came.
 
+use std::collections::BTreeMap;
+
 use milepost_core::event::ErrorInfo;
 use milepost_core::id::{RunId, SignalId};
 use milepost_core::json::Json;
@@ -189,6 +191,10 @@ pub(crate) struct LogLine {
     pub(crate) step_id: String,
     #[serde(default)]
     pub(crate) logical_attempt: u32,
+    #[serde(default)]
+    pub(crate) engine_attempt: u32,
+    /// Counted within the attempt.
+    pub(crate) line: u64,
     pub(crate) at: Option<Timestamp>,
     pub(crate) text: String,
 }
@@ -214,6 +220,33 @@ pub(crate) struct Workflow {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Definition {
     pub(crate) document: Json,
+}
+
+/// What a run would do.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Planned {
+    pub(crate) workflow: String,
+    #[serde(default)]
+    pub(crate) workflow_version: String,
+    pub(crate) steps: Vec<PlannedStep>,
+    /// How many steps there are of each decision.
+    #[serde(default)]
+    pub(crate) counts: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct PlannedStep {
+    pub(crate) step_id: String,
+    #[serde(default)]
+    pub(crate) skill: String,
+    /// `run`, `reuse`, `skip` or `unknown`.
+    pub(crate) decision: String,
+    /// A word for programs.
+    #[serde(default)]
+    pub(crate) reason: String,
+    /// The same for people.
+    #[serde(default)]
+    pub(crate) message: String,
 }
 
 /// A value that is `null` is a value.

@@ -52,7 +52,6 @@ async fn three_nodes_keep_the_promise_while_one_after_the_other_is_killed() {
     all_end(&*store).await;
     drop(cluster);
     verify(store, &acknowledged).await;
-    println!("{kills} kills, {} runs acknowledged, {followed} followed to their end", acknowledged.len());
 }
 
 #[derive(Default)]

@@ -2,29 +2,116 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
-use std::path::Path;
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
 
 #[test]
 fn the_tour_of_the_readme_is_true() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
-    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink(root.join("examples"), folder.path().join("examples")).unwrap();
-    let mut commands = 0;
-    for (language, block) in blocks(&readme) {
-        match language {
-            "yaml" => write_file(folder.path(), &block),
-            "console" => {
-                for (command, shown) in sessions(&block) {
-                    check(folder.path(), &command, &shown);
-                    commands += 1;
+    let mut tour = Tour::new();
+    assert!(tour.walk("README.md") >= 18, "the README has fewer commands than it had");
+}
+
+#[test]
+fn the_page_about_the_api_is_true() {
+    let mut tour = Tour::new();
+    tour.serve();
+    assert!(tour.walk("docs/api.md") >= 4, "the page has fewer commands than it had");
+}
+
+/// A folder in which the commands of a page are typed, one after the other, with at most one server in the background.
+struct Tour {
+    root: PathBuf,
+    folder: TempDir,
+    server: Option<Child>,
+    /// Where the server listens: 7400 may be taken.
+    address: String,
+}
+
+impl Drop for Tour {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Tour {
+    fn new() -> Tour {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(root.join("examples"), folder.path().join("examples")).unwrap();
+        Tour { root, folder, server: None, address: "127.0.0.1:7400".to_owned() }
+    }
+
+    /// Does what a page says; answers how many commands there were.
+    fn walk(&mut self, page: &str) -> usize {
+        let page = std::fs::read_to_string(self.root.join(page)).unwrap();
+        let mut commands = 0;
+        for (language, block) in blocks(&page) {
+            match language {
+                "yaml" => write_file(self.folder.path(), &block),
+                "console" => {
+                    for (command, shown) in sessions(&block) {
+                        self.step(&command, &shown);
+                        commands += 1;
+                    }
                 }
+                _ => {}
             }
-            _ => {}
+        }
+        commands
+    }
+
+    fn step(&mut self, command: &str, shown: &[String]) {
+        match command {
+            "milepost dev &" => self.serve(),
+            "kill %1" | "kill -9 %1" => self.stop(),
+            // What was just done is in the lists within a moment.
+            command => self.check(command, shown),
         }
     }
-    assert!(commands >= 10, "only {commands} commands were found");
+
+    fn serve(&mut self) {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_milepost"))
+            .arg("dev")
+            .current_dir(self.folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        self.address = line.trim().strip_prefix("listening on http://").unwrap().to_owned();
+        self.server = Some(child);
+    }
+
+    fn stop(&mut self) {
+        if let Some(mut child) = self.server.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    fn check(&self, command: &str, shown: &[String]) {
+        let program = Path::new(env!("CARGO_BIN_EXE_milepost")).parent().unwrap();
+        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+        let typed = command.replace("localhost:7400", &self.address);
+        let output =
+            Command::new("sh").args(["-c", &typed]).current_dir(self.folder.path()).env("PATH", path).output().unwrap();
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let lines: Vec<String> = said.lines().map(shape).collect();
+        for line in shown {
+            let wanted = shape(line);
+            let found = match wanted.split_once('…') {
+                Some((beginning, end)) => {
+                    lines.iter().any(|line| line.starts_with(beginning.trim_end()) && line.ends_with(end.trim_start()))
+                }
+                None => lines.contains(&wanted),
+            };
+            assert!(found, "`{command}` does not say\n{line}\nbut\n{said}");
+        }
+    }
 }
 
 /// The fenced blocks of a page, with their languages.
@@ -53,33 +140,21 @@ fn write_file(folder: &Path, block: &str) {
     }
 }
 
-/// Commands, each with the lines that are shown below it.
+/// Commands, each with the lines that are shown below it. A command goes on as long as a quote is open.
 fn sessions(block: &str) -> Vec<(String, Vec<String>)> {
     let mut sessions: Vec<(String, Vec<String>)> = Vec::new();
     for line in block.lines() {
         match (line.strip_prefix("$ "), sessions.last_mut()) {
             (Some(command), _) => sessions.push((command.to_owned(), Vec::new())),
+            (None, Some((command, _))) if command.matches('\'').count() % 2 == 1 => {
+                command.push('\n');
+                command.push_str(line);
+            }
             (None, Some((_, shown))) if !line.trim().is_empty() && line != "…" => shown.push(line.to_owned()),
             _ => {}
         }
     }
     sessions
-}
-
-fn check(folder: &Path, command: &str, shown: &[String]) {
-    let program = Path::new(env!("CARGO_BIN_EXE_milepost")).parent().unwrap();
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
-    let output = Command::new("sh").args(["-c", command]).current_dir(folder).env("PATH", path).output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let lines: Vec<String> = said.lines().map(shape).collect();
-    for line in shown {
-        let wanted = shape(line);
-        let found = match wanted.strip_suffix('…') {
-            Some(beginning) => lines.iter().any(|line| line.starts_with(beginning.trim_end())),
-            None => lines.contains(&wanted),
-        };
-        assert!(found, "`{command}` does not say\n{line}\nbut\n{said}");
-    }
 }
 
 /// A line without what differs from run to run: ids, hashes, times, the width of columns.

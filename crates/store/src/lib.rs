@@ -5,6 +5,7 @@
 
 mod groups;
 pub mod memory;
+mod meter;
 pub mod migrations;
 pub mod postgres;
 pub mod rows;
@@ -23,7 +24,7 @@ use uuid::Uuid;
 
 use rows::{
     Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
-    Question, RunFilter, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 
 /// Cut by what the caller does next.
@@ -72,6 +73,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>>;
     /// Single events of one run, in any order; those that do not exist are left out.
     async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>>;
+
+    /// The events of one step of a run (`shots`, or `shots[3]`), in order. Reads the run's log.
+    async fn step_events(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step_id: &str,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>>;
 
     /// Armed timers that are due before or at `until`, earliest first, after the one given: a page at a time.
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>>;
@@ -140,6 +151,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>>;
     /// A run's snapshot and all its steps, in order of their ids, as they were at one moment.
     async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>>;
+    /// What is needed to show a run, all of one moment, read in one go.
+    async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>>;
     /// Single steps of one run, by id; those that do not exist are left out.
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>>;
     /// Newest first. Costs what it answers, however many runs there are.

@@ -14,7 +14,7 @@ const LATEST: u32 = 20;
 
 pub(super) async fn home(State(state): State<AppState>) -> Result<Html<String>> {
     let filter = RunFilter { limit: LATEST, ..RunFilter::default() };
-    let runs = milepost_engine::list_runs(state.engine.store(), state.engine.org(), &filter).await?;
+    let runs = state.engine.list(&filter).await?;
     let mut rows = String::new();
     runs.iter().for_each(|run| row(&mut rows, run));
     if runs.is_empty() {

@@ -1,12 +1,14 @@
 //! What goes over the wire. Names are fixed; the engine's own types may change behind them.
 
 mod event;
+mod masked;
 mod page;
 mod plan;
 mod run;
 mod step;
 
 pub(crate) use event::{Event, Transition};
+pub(crate) use masked::{MaskedRun, MaskedSummary};
 pub(crate) use page::Page;
 pub(crate) use plan::Plan;
 pub(crate) use run::{Run, RunSummary, Started};

@@ -127,3 +127,12 @@ async fn what_is_not_there_is_not_found() {
     api.get("/api/v1/nothing").await.is_problem(404, "unknown_path");
     api.send(request("DELETE", "/api/v1/runs", &[], "")).await.is_problem(405, "wrong_method");
 }
+
+#[tokio::test]
+async fn a_list_shows_what_was_just_done() {
+    let api = Api::new().await;
+    for _ in 0..20 {
+        let run = api.start(&waiting()).await;
+        assert_eq!(ids(&api.get("/api/v1/runs?limit=1").await.body), [run]);
+    }
+}

@@ -1,5 +1,7 @@
 //! Streams over real sockets: a server, clients that read and clients that do not.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
+
 mod load;
 mod restart;
 mod slow;

@@ -196,11 +196,8 @@ impl Sse {
         let mut reader = BufReader::new(stream);
         let status = line(&mut reader).await.split(' ').nth(1).unwrap().parse().unwrap();
         let mut headers = Vec::new();
-        loop {
-            match line(&mut reader).await.split_once(": ") {
-                Some((name, value)) => headers.push((name.to_owned(), value.to_owned())),
-                None => break,
-            }
+        while let Some((name, value)) = line(&mut reader).await.split_once(": ") {
+            headers.push((name.to_owned(), value.to_owned()));
         }
         Sse { reader, status, headers, text: String::new(), over: false }
     }

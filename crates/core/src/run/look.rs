@@ -42,12 +42,10 @@ impl RunState {
         if let Some(step) = parsed.filter(|step| self.step(*step).is_some()) {
             return Ok(step);
         }
-        let reason = match parsed {
-            Some(StepRef { step, .. }) => self.no_such_item(StepRef::whole(step)),
-            None => suggestion(name, &self.plan),
-        };
-        let message = format!("the run has no step `{name}`{reason}");
-        Err(Rejection::new(RejectionKind::NotFound, "unknown_step", message))
+        Err(match parsed {
+            Some(StepRef { step, .. }) => not_found(name, &self.no_such_item(StepRef::whole(step))),
+            None => unknown_step(name, &self.plan),
+        })
     }
 
     fn no_such_item(&self, step: StepRef) -> String {
@@ -112,8 +110,14 @@ impl RunState {
     }
 }
 
-fn suggestion(name: &str, plan: &Plan) -> String {
+/// A plan has no step of this name; the message says which one may be meant.
+#[must_use]
+pub fn unknown_step(name: &str, plan: &Plan) -> Rejection {
     let id = name.split('[').next().unwrap_or(name);
     let near = near_name(id, plan.steps.iter().map(|step| &*step.id));
-    near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
+    not_found(name, &near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())
+}
+
+fn not_found(name: &str, hint: &str) -> Rejection {
+    Rejection::new(RejectionKind::NotFound, "unknown_step", format!("the run has no step `{name}`{hint}"))
 }

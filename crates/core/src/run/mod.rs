@@ -49,7 +49,7 @@ use crate::trace::TraceContext;
 pub use apply::Illegal;
 pub use attempts::{Attempt, AttemptStatus, attempts};
 pub use checkpoint::{CHECKPOINT_FORMAT, UnreadableCheckpoint};
-pub use look::{ItemCounts, ResolvedInput};
+pub use look::{ItemCounts, ResolvedInput, unknown_step};
 pub use preview::{StepOutlook, StepPreview};
 pub use start::{SlotQuestion, StartRun, Starting};
 pub use state::{RunState, TimerChange};

@@ -29,6 +29,9 @@ pub(crate) use reduce::Projection;
 const QUEUE: usize = 16_384;
 /// How long events are gathered before they are written. Short runs are written once, as they ended.
 const GATHER: Duration = Duration::from_millis(250);
+/// How long somebody who asks for a list waits for the newest of it, and how many runs are worth the wait.
+const FRESHEN: Duration = Duration::from_millis(50);
+const FEW: usize = 64;
 /// How soon a projection that could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 /// With so many runs waiting, nothing is gathered any longer.
@@ -67,6 +70,8 @@ pub(crate) struct ProjectorHandle {
 enum Message {
     Committed(Committed),
     Flush(Arc<Notify>),
+    /// The same if it is little; no wait if it is much.
+    Freshen(Arc<Notify>),
 }
 
 impl ProjectorHandle {
@@ -99,6 +104,15 @@ impl ProjectorHandle {
         let done = Arc::new(Notify::new());
         if self.sender.send(Message::Flush(done.clone())).await.is_ok() {
             done.notified().await;
+        }
+    }
+
+    /// Waits a moment for what was committed before, if that is little: who has just done something and asks for a list
+    /// finds it there. Under load a list is as old as its projections are.
+    pub(crate) async fn freshen(&self) {
+        let done = Arc::new(Notify::new());
+        if self.sender.try_send(Message::Freshen(done.clone())).is_ok() {
+            let _ = tokio::time::timeout(FRESHEN, done.notified()).await;
         }
     }
 
@@ -180,6 +194,10 @@ impl Projector {
         }
     }
 
+    fn waiting_now(&self) -> usize {
+        self.waiting.values().filter(|waiting| waiting.since.is_some()).count()
+    }
+
     fn is_behind(&self) -> bool {
         self.waiting.values().any(|waiting| waiting.since.is_some())
     }
@@ -189,6 +207,8 @@ impl Projector {
             match message {
                 Message::Committed(committed) => self.gather(committed),
                 Message::Flush(done) => flushed.push(done),
+                Message::Freshen(done) if self.waiting_now() <= FEW => flushed.push(done),
+                Message::Freshen(done) => done.notify_one(),
             }
         }
         !flushed.is_empty()
@@ -324,15 +344,26 @@ pub(crate) async fn catch_up(
         if !missing.is_empty() {
             projection.add(store.steps_by_id(org, run, &missing).await?);
         }
-        for (event, row) in events.iter().zip(&rows) {
-            projection.apply(org, run, plan, event);
-            see(row);
-        }
+        events.iter().for_each(|event| projection.apply(org, run, plan, event));
+        rows.iter().for_each(&mut see);
         if last_page {
             break;
         }
     }
     Ok(Some(projection))
+}
+
+/// A projection with all its steps, after events that follow it. `None` if they do not.
+pub(crate) fn followed(
+    mut projection: Projection,
+    org: OrgId,
+    run: RunId,
+    plan: &Plan,
+    rows: &[EventRow],
+) -> Option<Projection> {
+    let events = decode(run, plan, projection.last_seq(), rows)?;
+    events.iter().for_each(|event| projection.apply(org, run, plan, event));
+    Some(projection)
 }
 
 fn decode(run: RunId, plan: &Plan, after_seq: u64, rows: &[EventRow]) -> Option<Vec<Event>> {

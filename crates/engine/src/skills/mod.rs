@@ -12,9 +12,12 @@ use futures::future::BoxFuture;
 use milepost_core::event::ErrorInfo;
 use milepost_core::id::RunId;
 use milepost_core::json::Json;
+use milepost_core::time::Timestamp;
 use milepost_core::trace::{SpanId, TraceContext};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::logs::AttemptLog;
 
 /// Skills that every engine has. The last three need no executor and are the core's own.
 pub const BUILT_IN: &[&str] = &["noop", "echo", "fail", "shell", "http", "sleep", "wait", "workflow"];
@@ -52,14 +55,31 @@ pub struct LogLine {
     pub run: RunId,
     pub step_id: Arc<str>,
     pub logical_attempt: u32,
+    pub engine_attempt: u32,
+    pub at: Timestamp,
     pub stream: LogStream,
     pub text: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where a line comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LogStream {
     Stdout,
     Stderr,
+    /// Neither: the skill itself, or the engine, has something to say.
+    Log,
+}
+
+impl LogStream {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LogStream::Stdout => "stdout",
+            LogStream::Stderr => "stderr",
+            LogStream::Log => "log",
+        }
+    }
 }
 
 /// Where log lines go.
@@ -76,7 +96,7 @@ pub struct SkillContext {
     pub env: Vec<(String, String)>,
     /// The trace of whoever started the run.
     pub(crate) trace: Option<TraceContext>,
-    pub(crate) log: Option<LogSink>,
+    pub(crate) log: Arc<AttemptLog>,
 }
 
 impl SkillContext {
@@ -88,17 +108,9 @@ impl SkillContext {
         TraceContext::of_span(self.run, self.trace, span).to_string()
     }
 
-    /// Adds a line to the step's log.
+    /// Adds a line to the step's log. Never waits: a line for which there is no room is left out, and that is said.
     pub fn log(&self, stream: LogStream, text: impl Into<String>) {
-        if let Some(sink) = &self.log {
-            sink(LogLine {
-                run: self.run,
-                step_id: self.step_id.clone(),
-                logical_attempt: self.logical_attempt,
-                stream,
-                text: text.into(),
-            });
-        }
+        self.log.say(stream, text.into());
     }
 }
 

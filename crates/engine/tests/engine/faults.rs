@@ -14,7 +14,7 @@ use milepost_engine::{Config, Engine, NewRun};
 use milepost_store::memory::MemoryStore;
 use milepost_store::rows::{
     Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
-    Question, RunFilter, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use milepost_store::{Result, Store, StoreError, Transaction};
 use serde_json::json;
@@ -55,6 +55,8 @@ pub(crate) struct Faulty {
     largest: AtomicUsize,
     /// Commits that have begun.
     begun: AtomicUsize,
+    /// So many times log lines cannot be stored.
+    pub(crate) lost_logs: AtomicUsize,
 }
 
 impl Faulty {
@@ -80,6 +82,7 @@ impl Faulty {
             slow,
             largest: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
+            lost_logs: AtomicUsize::new(0),
         })
     }
 
@@ -207,6 +210,16 @@ impl Store for Faulty {
         self.read()?;
         self.inner.events_at(org, run, seqs).await
     }
+    async fn step_events(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step_id: &str,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>> {
+        self.inner.step_events(org, run, step_id, after_seq, limit).await
+    }
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
         self.inner.timers_until(after, until, limit).await
     }
@@ -259,6 +272,10 @@ impl Store for Faulty {
         self.inner.tags(org, after, limit).await
     }
     async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {
+        let less = |left: usize| left.checked_sub(1);
+        if self.lost_logs.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+            return Err(error_of(Fault::Unavailable));
+        }
         self.write(self.inner.append_logs(chunks)).await
     }
     async fn logs(
@@ -285,6 +302,9 @@ impl Store for Faulty {
     }
     async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
         self.inner.projection(org, run).await
+    }
+    async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
+        self.inner.read_run(org, run).await
     }
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {
         self.inner.steps_by_id(org, run, ids).await

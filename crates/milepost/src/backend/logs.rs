@@ -1,9 +1,15 @@
 //! What a run's steps say, while somebody follows the run.
 
-use milepost_engine::skills::LogLine;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use milepost_engine::skills;
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver};
 
-use crate::wire::Page;
+use crate::wire::LogLine;
+
+/// So many lines at a time are asked for.
+pub(crate) const PAGE: u32 = 1000;
 
 /// A line of a step.
 #[derive(Clone, Debug)]
@@ -18,7 +24,7 @@ pub(crate) enum Logs {
     /// Nobody says anything here.
     Nowhere,
     /// The engine in this process, as they are said.
-    Engine(UnboundedReceiver<LogLine>),
+    Engine(UnboundedReceiver<skills::LogLine>),
     /// A server that is asked now and then: whenever it is poked, and a last time when it is let go.
     Server { lines: Receiver<Line>, poke: Option<Sender<()>> },
 }
@@ -74,36 +80,48 @@ impl Logs {
     }
 }
 
-impl From<LogLine> for Line {
-    fn from(line: LogLine) -> Line {
+impl From<skills::LogLine> for Line {
+    fn from(line: skills::LogLine) -> Line {
         Line { step_id: line.step_id.to_string(), text: line.text }
     }
 }
 
-/// How far a log that grows at its end was read: the page that has its end, and how many lines of it are known.
+/// How far the log of each attempt was read. A run's log is in the order of its steps: new lines come anywhere in it.
 #[derive(Debug, Default)]
-pub(crate) struct Place {
-    cursor: Option<String>,
-    known: usize,
+pub(crate) struct Heard {
+    /// By attempt: the number of the next line.
+    next: HashMap<(String, u32, u32), u64>,
 }
 
-impl Place {
-    pub(crate) const PAGE: u32 = 1000;
+impl Heard {
+    /// Whether this line was not heard before. Lines of one attempt come in order.
+    pub(crate) fn is_new(&mut self, line: &LogLine) -> bool {
+        let attempt = (line.step_id.clone(), line.logical_attempt, line.engine_attempt);
+        let next = self.next.entry(attempt).or_default();
+        let is_new = line.line >= *next;
+        if is_new {
+            *next = line.line + 1;
+        }
+        is_new
+    }
+}
 
-    pub(crate) fn cursor(&self) -> Option<&str> {
-        self.cursor.as_deref()
+/// Reads a log again and again, each time from its beginning. The longer that takes the more seldom it is done.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    not_before: Option<Instant>,
+}
+
+impl Pace {
+    /// Of all time, reading takes no more than one part of so many.
+    const SHARE: u32 = 10;
+
+    pub(crate) fn is_due(&self) -> bool {
+        self.not_before.is_none_or(|moment| Instant::now() >= moment)
     }
 
-    /// Takes the page at the cursor. Answers what is new in it, and whether another one follows.
-    pub(crate) fn advance<T>(&mut self, page: Page<T>) -> (Vec<T>, bool) {
-        let total = page.items.len();
-        let new = page.items.into_iter().skip(self.known).collect();
-        let more = page.next_cursor.is_some();
-        self.known = if more { 0 } else { total };
-        if more {
-            self.cursor = page.next_cursor;
-        }
-        (new, more)
+    pub(crate) fn took(&mut self, time: Duration) {
+        self.not_before = Some(Instant::now() + time * Self::SHARE);
     }
 }
 
@@ -111,16 +129,27 @@ impl Place {
 mod tests {
     use super::*;
 
+    fn line(step: &str, logical_attempt: u32, line: u64) -> LogLine {
+        let (step_id, text) = (step.to_owned(), String::new());
+        LogLine { step_id, logical_attempt, engine_attempt: 1, line, at: None, text }
+    }
+
     #[test]
-    fn a_page_that_grows_gives_each_line_once() {
-        let page =
-            |items: &[u32], next: Option<&str>| Page { items: items.to_vec(), next_cursor: next.map(str::to_owned) };
-        let mut place = Place::default();
-        assert_eq!(place.advance(page(&[1, 2], None)), (vec![1, 2], false));
-        assert_eq!(place.advance(page(&[1, 2, 3], Some("3"))), (vec![3], true));
-        assert_eq!(place.cursor(), Some("3"));
-        assert_eq!(place.advance(page(&[], None)), (vec![], false));
-        assert_eq!(place.advance(page(&[4], None)), (vec![4], false));
-        assert_eq!(place.advance(page(&[4], None)), (vec![], false));
+    fn each_line_is_heard_once_wherever_it_comes() {
+        let mut heard = Heard::default();
+        let mut read = |lines: &[LogLine]| lines.iter().filter(|line| heard.is_new(line)).count();
+        assert_eq!(read(&[line("a", 1, 0), line("a", 1, 1), line("c", 1, 0)]), 3);
+        assert_eq!(read(&[line("a", 1, 0), line("a", 1, 1), line("a", 1, 2), line("b", 1, 0), line("c", 1, 0)]), 2);
+        assert_eq!(read(&[line("a", 1, 2), line("a", 2, 0), line("b", 1, 0)]), 1);
+    }
+
+    #[test]
+    fn a_long_log_is_read_seldom() {
+        let mut pace = Pace::default();
+        assert!(pace.is_due());
+        pace.took(Duration::from_secs(60));
+        assert!(!pace.is_due());
+        pace.took(Duration::ZERO);
+        assert!(pace.is_due());
     }
 }

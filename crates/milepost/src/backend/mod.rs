@@ -17,13 +17,14 @@ use crate::client::Client;
 use crate::progress::Outline;
 use crate::target::Target;
 use crate::wire::{
-    Accepted, Bulk, Definition, Deployed, LogLine, Page, Run, Said, Started, StepDetail, Summary, Transition, Workflow,
+    Accepted, Bulk, Definition, Deployed, LogLine, Page, Planned, Run, Said, Started, StepDetail, Summary, Transition,
+    Workflow,
 };
 use feed::Feed;
 use local::Local;
 pub(crate) use local::{RunSettings, config, traces};
 use logs::Logs;
-pub(crate) use request::{Action, BulkOrder, Documents, NewRun, NewSignal, RunFilter, Subject, joined};
+pub(crate) use request::{Action, BulkOrder, Change, Documents, NewRun, NewSignal, RunFilter, Subject, Update, joined};
 
 #[derive(Debug)]
 pub(crate) enum Backend {
@@ -35,6 +36,8 @@ pub(crate) enum Backend {
 #[derive(Debug)]
 pub(crate) enum Access {
     Read,
+    /// Has no use for one: works on documents alone.
+    Nothing(Limits),
     /// Writes to one that is there, and leaves the steps to whoever runs them.
     Write(Limits),
     /// The same, and makes the database where there is none.
@@ -175,6 +178,14 @@ impl Backend {
         match self {
             Backend::Local(local) => local.start(new).await,
             Backend::Remote(client) => client.start(new).await,
+        }
+    }
+
+    /// What a run would do. Nothing is stored.
+    pub(crate) async fn plan(&self, new: NewRun) -> anyhow::Result<Said<Planned>> {
+        match self {
+            Backend::Local(local) => local.plan(new).await,
+            Backend::Remote(client) => client.plan(new).await,
         }
     }
 

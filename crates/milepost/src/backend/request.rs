@@ -130,6 +130,25 @@ pub(crate) enum Subject {
     Workflow(String),
     /// The first of these; the others are deployed, so that it finds them.
     Documents(Box<Documents>),
+    /// A run that was, with changes.
+    Update(Update),
+}
+
+/// What an update run goes back to, and what is different. Its payload is made of the base run's.
+#[derive(Debug)]
+pub(crate) struct Update {
+    pub(crate) base: RunId,
+    pub(crate) changes: Vec<Change>,
+    /// The definition to run now, where it is not the base run's own.
+    pub(crate) workflow: Option<String>,
+}
+
+/// A change of a type that the document declares.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Change {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) payload: Json,
 }
 
 /// The documents of a file, read and checked.

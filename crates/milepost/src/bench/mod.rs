@@ -31,6 +31,7 @@ use record::Recorder;
   milepost bench load --runs 100 --steps 50000
   milepost bench server --runs 20000 --concurrency 64
   milepost bench streams --runs 10000 --subscribers 1000
+  milepost bench idle --runs 10000
   milepost bench limit --runs 2000 --steps 10 --concurrency 64")]
 pub(crate) struct Bench {
     #[arg(value_enum)]
@@ -93,6 +94,8 @@ enum Scenario {
     Server,
     /// The same with many subscribers of one run; each must see every event once
     Streams,
+    /// A server with runs that sleep: what it costs while nothing happens
+    Idle,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -131,7 +134,7 @@ impl Bench {
             "sqlite" => Database::Sqlite(folder.path().join("bench.db")),
             other => Database::parse(other),
         };
-        if matches!(self.scenario, Scenario::Server | Scenario::Streams) {
+        if matches!(self.scenario, Scenario::Server | Scenario::Streams | Scenario::Idle) {
             return self.server(folder.path(), &database).await;
         }
         let recorder = Arc::new(Recorder::new(database.open().await?));
@@ -212,6 +215,7 @@ impl Bench {
             server::Load { runs: self.runs, concurrency: self.concurrency.max(1), subscribers: self.subscribers };
         let mut report = match self.scenario {
             Scenario::Streams => server::streams(&server, &load).await?,
+            Scenario::Idle => server::idle(&server, &load).await?,
             _ => server::server(&server, &load).await?,
         };
         report["peer"] = "milepost".into();

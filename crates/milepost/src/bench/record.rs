@@ -13,7 +13,8 @@ use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
     Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
-    Question, Recorded, RunFilter, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Question, Recorded, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow,
+    WriteResult,
 };
 use milepost_store::{Result, Store, Transaction, postgres, sqlite};
 
@@ -106,6 +107,7 @@ pass_on! {
     async fn last_seqs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<(OrgId, RunId, u64)>>;
     async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>>;
     async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>>;
+    async fn step_events(&self, org: OrgId, run: RunId, step_id: &str, after_seq: u64, limit: u32) -> Result<Vec<EventRow>>;
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>>;
     async fn timers_of(&self, org: OrgId, run: RunId) -> Result<Vec<TimerRow>>;
     async fn slots_to_wake(&self, limit: u32) -> Result<Vec<SlotRow>>;
@@ -130,6 +132,7 @@ pass_on! {
     async fn transitions(&self, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>>;
     async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>>;
     async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>>;
+    async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>>;
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>>;
     async fn list_runs(&self, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>>;
     async fn count_matching(&self, org: OrgId, filter: &RunFilter, up_to: u64) -> Result<u64>;

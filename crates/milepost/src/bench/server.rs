@@ -20,6 +20,10 @@ const START: &str = r#"{"workflow":"bench.http","payload":{"n":1}}"#;
 /// Events of the run that streams are measured with: some a moment, for some seconds.
 const TICKS: usize = 100;
 
+/// How long an idle server is left alone, and how long it is looked at then.
+const SETTLE: Duration = Duration::from_secs(5);
+const WATCH: Duration = Duration::from_secs(20);
+
 /// What a server load is told.
 pub(super) struct Load {
     pub(super) runs: usize,
@@ -95,6 +99,36 @@ pub(super) async fn streams(server: &Server, load: &Load) -> anyhow::Result<Valu
     }))
 }
 
+/// Runs that sleep, and nothing else: what the server does all the same.
+pub(super) async fn idle(server: &Server, load: &Load) -> anyhow::Result<Value> {
+    let sleeper = json!({"document": {"name": "bench.sleeper", "steps": {"nap": {"skill": "sleep", "input": {"ms": 36_000_000}}}}});
+    deploy(&server.host, &sleeper.to_string()).await?;
+    let start = r#"{"workflow":"bench.sleeper"}"#;
+    start_all(&server.host, load.runs, load.concurrency, start, &Mutex::default()).await?;
+    tokio::time::sleep(SETTLE).await;
+    let pid = server.pid().to_string();
+    let (cpu, statements, began) = (measure::process_cpu_s(&pid), statements(&server.host).await?, Instant::now());
+    tokio::time::sleep(WATCH).await;
+    let seconds = began.elapsed().as_secs_f64();
+    let share = (measure::process_cpu_s(&pid) - cpu) / seconds * 100.0;
+    let asked = self::statements(&server.host).await? - statements;
+    Ok(json!({
+        "scenario": "idle", "runs": load.runs, "watched_s": round(seconds), "cpu_percent": round(share),
+        "statements_per_s": round(asked / seconds), "server_rss_mib": round(measure::process_rss_mib(server.pid())),
+    }))
+}
+
+/// Statements that the server has sent to its database so far.
+async fn statements(host: &str) -> anyhow::Result<f64> {
+    let mut connection = Connection::open(host).await?;
+    let (_, body) = connection.call("GET", "/metrics", "").await?;
+    let text = std::str::from_utf8(body)?;
+    let lines = text.lines().filter(|line| line.starts_with("milepost_store_statements_total"));
+    let counts: Vec<f64> = lines.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+    ensure!(!counts.is_empty(), "the server does not count its statements");
+    Ok(counts.iter().sum())
+}
+
 async fn deploy(host: &str, body: &str) -> anyhow::Result<()> {
     let mut connection = Connection::open(host).await?;
     let (status, body) = connection.call("POST", "/api/v1/workflows", body).await?;
@@ -121,6 +155,16 @@ async fn start_ticking(host: &str) -> anyhow::Result<String> {
 }
 
 async fn start_runs(host: &str, runs: usize, concurrency: usize, recent: &Mutex<String>) -> anyhow::Result<Driven> {
+    start_all(host, runs, concurrency, START, recent).await
+}
+
+async fn start_all(
+    host: &str,
+    runs: usize,
+    concurrency: usize,
+    body: &str,
+    recent: &Mutex<String>,
+) -> anyhow::Result<Driven> {
     let next = Arc::new(AtomicUsize::new(0));
     let began = Instant::now();
     let callers = (0..concurrency).map(|_| async {
@@ -128,7 +172,7 @@ async fn start_runs(host: &str, runs: usize, concurrency: usize, recent: &Mutex<
         let mut latencies = Vec::new();
         while next.fetch_add(1, Ordering::Relaxed) < runs {
             let began = Instant::now();
-            let run = start(&mut connection, START).await?;
+            let run = start(&mut connection, body).await?;
             latencies.push(micros(began));
             *recent.lock().expect("no holder of this lock panics") = run;
         }

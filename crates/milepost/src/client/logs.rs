@@ -1,10 +1,12 @@
 //! What a server has of the lines that steps said.
 
+use std::time::Instant;
+
 use milepost_core::id::RunId;
 use tokio::sync::mpsc::{Receiver, Sender};
 
 use super::Client;
-use crate::backend::logs::{Line, Logs, Place};
+use crate::backend::logs::{Heard, Line, Logs, PAGE, Pace};
 use crate::wire::{LogLine, Page, Said};
 
 impl Client {
@@ -32,26 +34,30 @@ impl Client {
     }
 
     async fn answer_pokes(self, run: RunId, mut pokes: Receiver<()>, sender: Sender<Line>) {
-        let mut place = Place::default();
+        let (mut heard, mut pace) = (Heard::default(), Pace::default());
         while pokes.recv().await.is_some() {
-            self.send_new(run, &mut place, &sender).await;
+            if pace.is_due() {
+                let begun = Instant::now();
+                self.send_new(run, &mut heard, &sender).await;
+                pace.took(begun.elapsed());
+            }
         }
-        self.send_new(run, &mut place, &sender).await;
+        self.send_new(run, &mut heard, &sender).await;
     }
 
     /// A log that cannot be read now is read the next time; a run is not disturbed by it.
-    async fn send_new(&self, run: RunId, place: &mut Place, sender: &Sender<Line>) {
+    async fn send_new(&self, run: RunId, heard: &mut Heard, sender: &Sender<Line>) {
+        let mut cursor = None;
         loop {
-            let page = self.log_page(run, None, place.cursor(), Place::PAGE).await;
+            let page = self.log_page(run, None, cursor.as_deref(), PAGE).await;
             let Ok(page) = page else { return };
-            let (lines, more) = place.advance(page);
-            for line in lines {
-                let line = Line { step_id: line.value.step_id, text: line.value.text };
-                if sender.send(line).await.is_err() {
+            for line in page.items.into_iter().map(|line| line.value).filter(|line| heard.is_new(line)) {
+                if sender.send(Line { step_id: line.step_id, text: line.text }).await.is_err() {
                     return;
                 }
             }
-            if !more {
+            cursor = page.next_cursor;
+            if cursor.is_none() {
                 return;
             }
         }

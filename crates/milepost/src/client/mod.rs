@@ -4,6 +4,7 @@ mod error;
 mod logs;
 mod runs;
 mod sse;
+mod start;
 mod stream;
 mod workflows;
 

@@ -1,32 +1,13 @@
 //! What a server is asked about runs.
 
 use milepost_core::id::RunId;
-use milepost_core::json::Json;
-use milepost_core::time::Timestamp;
 use milepost_engine::view::EventView;
-use reqwest::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::Client;
-use crate::backend::{Begun, BulkOrder, NewRun, NewSignal, RunFilter, Subject, joined};
+use crate::backend::{BulkOrder, NewSignal, RunFilter, joined};
 use crate::output::error::Refusal;
-use crate::progress::Outline;
 use crate::wire::{Accepted, Bulk, Page, Run, Said, StepDetail, Summary, Transition};
-
-/// The body of a start.
-#[derive(Serialize)]
-struct StartBody {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    workflow: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    document: Option<Json>,
-    payload: Json,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<String>,
-    priority: i32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    start_at: Option<Timestamp>,
-}
 
 /// A list without pages.
 #[derive(Deserialize)]
@@ -80,24 +61,6 @@ impl Client {
     pub(crate) async fn signal(&self, run: RunId, signal: &NewSignal) -> anyhow::Result<Said<Accepted>> {
         Ok(self.post(&["runs", &run.to_string(), "signals"], signal).await?.1)
     }
-
-    pub(crate) async fn start(&self, new: NewRun) -> anyhow::Result<Begun> {
-        let NewRun { subject, payload, request_id, priority, start_at } = new;
-        let (workflow, document, outline) = match subject {
-            Subject::Workflow(reference) => (Some(reference), None, None),
-            Subject::Documents(documents) => {
-                for other in &documents.others {
-                    self.deploy(other, None, None).await?;
-                }
-                let outline = Outline::of_plan(&documents.first.plan);
-                (None, Some(Json::trusted(documents.first.canonical)), Some(outline))
-            }
-        };
-        let body = StartBody { workflow, document, payload, request_id, priority, start_at };
-        let (status, said) = self.post(&["runs"], &body).await?;
-        let existing = status == StatusCode::OK;
-        Ok(Begun { said, existing, outline: outline.filter(|_| !existing) })
-    }
 }
 
 fn list_query(filter: &RunFilter, cursor: Option<RunId>, limit: u32) -> Vec<(&'static str, String)> {
@@ -117,6 +80,7 @@ fn list_query(filter: &RunFilter, cursor: Option<RunId>, limit: u32) -> Vec<(&'s
 #[cfg(test)]
 mod tests {
     use milepost_core::status::RunStatus;
+    use milepost_core::time::Timestamp;
 
     use super::*;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 use console::style;
 use milepost_engine::Engine;
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::config::values::Listen;
@@ -55,38 +56,42 @@ pub(crate) struct Dev {
 impl Dev {
     pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
         context.refuse_callers_flags("dev")?;
-        if !self.listen.is_loopback() {
-            let message = format!(
-                "`milepost dev` is for this machine alone, and {} can be reached from others; use `milepost serve`",
-                self.listen
-            );
-            return Err(Refusal::new("no_auth", message).into());
-        }
-        watch::check(&self.watch)?;
+        self.check()?;
         let config = self.settings(&context)?;
         let mut signals = Signals::new()?;
         let listener = listen::on_free_port(self.listen).await?;
-        let taken =
-            (self.listen.0.port() != 0 && listener.local_addr()?.port() != self.listen.0.port()).then_some(self.listen);
         let (server, mut beside) = tokio::select! {
-            opened = async {
-                let server = Server::open(&config, listener).await?;
-                let beside = self.beside(&server.engine).await?;
-                anyhow::Ok((server, beside))
-            } => opened?,
+            opened = self.open(&config, listener) => opened?,
             () = signals.next() => return Ok(ExitCode::SUCCESS),
         };
-        self.announce(&server, &config, taken, &context)?;
-        let ended = server
-            .run(&mut signals, || {
-                beside.abort_all();
-                crate::say("\nstopping: steps under way go on at the next start; Ctrl-C again stops at once");
-            })
-            .await?;
+        self.announce(&server, &config, &context);
+        let on_drain = || {
+            beside.abort_all();
+            crate::say("\nstopping: steps under way go on at the next start; Ctrl-C again stops at once");
+        };
+        let ended = server.run(&mut signals, on_drain).await?;
         if ended == ExitCode::SUCCESS {
             crate::say("stopped");
         }
         Ok(ended)
+    }
+
+    /// All that can be refused is refused before anything is made.
+    fn check(&self) -> Result<(), Refusal> {
+        if self.listen.is_loopback() {
+            return watch::check(&self.watch);
+        }
+        let message = format!(
+            "`milepost dev` is for this machine alone, and {} can be reached from others; use `milepost serve`",
+            self.listen
+        );
+        Err(Refusal::new("no_auth", message))
+    }
+
+    async fn open(&self, config: &ServerConfig, listener: TcpListener) -> anyhow::Result<(Server, JoinSet<()>)> {
+        let server = Server::open(config, listener).await?;
+        let beside = self.beside(&server.engine).await?;
+        Ok((server, beside))
     }
 
     /// What only one who develops wants: shell, private addresses, no file and no variables that were meant for servers.
@@ -119,20 +124,14 @@ impl Dev {
         Ok(tasks)
     }
 
-    fn announce(
-        &self,
-        server: &Server,
-        config: &ServerConfig,
-        taken: Option<Listen>,
-        context: &Context,
-    ) -> anyhow::Result<()> {
-        crate::say(&banner(server, config, taken));
+    fn announce(&self, server: &Server, config: &ServerConfig, context: &Context) {
+        let is_taken = self.listen.0.port() != 0 && !server.url.ends_with(&format!(":{}", self.listen.0.port()));
+        crate::say(&banner(server, config, is_taken.then_some(self.listen)));
         match context.is_json() {
             // One line, on a terminal, too.
             true => crate::print_line(&server.ready(config).to_string()),
             false => crate::print_line(&format!("listening on {}", server.url)),
         }
-        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! One file per verb.
 
+mod change;
 pub(crate) mod completion;
 pub(crate) mod deploy;
 pub(crate) mod dev;
@@ -7,6 +8,8 @@ pub(crate) mod doctor;
 mod follow;
 pub(crate) mod limits;
 pub(crate) mod migrate;
+pub(crate) mod plan;
+pub(crate) mod rebuild;
 pub(crate) mod recover;
 pub(crate) mod run;
 pub(crate) mod runs;

@@ -117,3 +117,12 @@ fn traces_go_where_they_are_told() {
     assert!(!refused.contains("hunter2"), "{refused}");
     assert!(ServerConfig::new(&Layers::default()).unwrap().traces.is_none());
 }
+
+#[test]
+fn every_setting_is_shown() {
+    let shown = ServerConfig::new(&Layers::default()).unwrap().as_toml();
+    let unset: Vec<&str> = shown.lines().filter(|line| line.ends_with("is not set")).collect();
+    assert_eq!(unset, ["# endpoint is not set"], "{shown}");
+    let count = shown.lines().filter(|line| line.ends_with("  # default")).count();
+    assert_eq!(count, settings::ALL.len() - 1 + Limits::TABLE.len(), "{shown}");
+}

@@ -38,7 +38,7 @@ impl fmt::Display for Listen {
     }
 }
 
-/// How long runs are kept after their end; for ever without it.
+/// How many seconds runs are kept after their end; for ever without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Retention(pub(crate) Option<u64>);
 
@@ -48,10 +48,6 @@ const LONGEST_S: u64 = 100 * 366 * 86_400;
 
 impl Retention {
     pub(crate) const DEFAULT: Retention = Retention(Some(90 * 86_400));
-
-    pub(crate) fn as_ms(self) -> Option<u64> {
-        self.0.map(|seconds| seconds * 1000)
-    }
 }
 
 impl FromStr for Retention {

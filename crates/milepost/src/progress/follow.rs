@@ -89,7 +89,7 @@ impl<'a> Follower<'a> {
                     self.screen.tick(&self.model);
                 }
                 wish = wishes.next() => {
-                    if let Some(ended) = self.obey(wish).await {
+                    if let Some(ended) = self.obey(wish, &mut wishes).await {
                         return Ok(ended);
                     }
                 }
@@ -113,22 +113,32 @@ impl<'a> Follower<'a> {
         Ended::Run
     }
 
-    async fn obey(&mut self, wish: Wish) -> Option<Ended> {
+    async fn obey(&mut self, wish: Wish, wishes: &mut Wishes) -> Option<Ended> {
         match (wish, self.interrupt) {
             (Wish::Stop, Interrupt::Cancels) if !self.cancelled => {
                 self.cancelled = true;
-                self.cancel().await;
-                None
+                self.cancel(wishes).await
             }
             (Wish::Stop, _) => Some(Ended::LeftAtOnce),
             (Wish::Leave, _) => Some(Ended::Left),
         }
     }
 
-    async fn cancel(&mut self) {
+    /// Cancels the run; who does not want to wait even for that may go.
+    async fn cancel(&mut self, wishes: &mut Wishes) -> Option<Ended> {
         self.screen.note("cancelling the run; press Ctrl-C again to leave at once");
-        if let Err(error) = self.backend.signal(self.run, NewSignal::plain("CANCEL")).await {
-            self.screen.note(&format!("the run was not cancelled: {error}"));
+        self.screen.tick(&self.model);
+        tokio::select! {
+            sent = self.backend.signal(self.run, NewSignal::plain("CANCEL")) => {
+                if let Err(error) = sent {
+                    self.screen.note(&format!("the run was not cancelled: {error}"));
+                }
+                None
+            }
+            wish = wishes.next() => Some(match wish {
+                Wish::Stop => Ended::LeftAtOnce,
+                Wish::Leave => Ended::Left,
+            }),
         }
     }
 

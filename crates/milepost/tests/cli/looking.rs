@@ -222,6 +222,8 @@ fn every_verb_explains_itself_with_examples() {
         "validate",
         "deploy",
         "workflows",
+        "plan",
+        "rebuild",
         "runs",
         "migrate",
         "doctor",

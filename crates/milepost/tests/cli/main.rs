@@ -4,6 +4,7 @@ mod bad_input;
 mod examples;
 mod looking;
 mod processes;
+mod server;
 mod verbs;
 
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Place, example, finish, step};
 
 /// Waits until something is so; the tests do not depend on how long it takes.
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(super) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(30) {
         if let Some(found) = look() {

@@ -169,6 +169,48 @@ fn one_step_is_shown_with_its_attempts_and_input() {
 }
 
 #[test]
+fn a_run_is_planned_and_nothing_is_stored() {
+    let place = Place::new();
+    let planned = place.json(&["plan", &example("campaign.yaml"), "--payload", r#"{"video": false}"#]);
+    assert_eq!(planned["workflow"], "campaign.build");
+    let cut = planned["steps"].as_array().unwrap().iter().find(|step| step["step_id"] == "cut").unwrap();
+    assert_eq!((&cut["decision"], &cut["reason"]), (&json!("skip"), &json!("condition")), "{planned}");
+    let text = place.run(&["plan", &example("campaign.yaml")]).out;
+    assert!(text.starts_with("STEP") && text.contains("brief"), "{text}");
+    assert!(!place.path().join(".milepost").exists());
+    let bad = place.run(&["plan", &example("campaign.yaml"), "--payload", "[]", "-o", "json"]);
+    assert_eq!(bad.code, 2, "{}", bad.out);
+    for (args, code) in [(&["plan"][..], "nothing_to_plan"), (&["plan", "x", "--change", "y"], "no_base_run")] {
+        let ran = place.run(&[args, &["-o", "json"]].concat());
+        assert_eq!((ran.code, error(&ran)["code"].as_str()), (2, Some(code)));
+    }
+}
+
+#[test]
+fn an_earlier_run_is_run_again_with_a_change() {
+    let place = Place::new();
+    let base =
+        place.run_json(&example("campaign.yaml"), &["--payload", r#"{"topic": "tea", "audio": {"prompt": "flute"}}"#]);
+    let change = ["--change", r#"audio.update={"prompt": "harp"}"#];
+    let planned = place.json(&[&["plan", "--base-run", "last"], &change[..]].concat());
+    assert_eq!(planned["workflow"], "campaign.build");
+    assert_eq!(place.stored_runs(), 1);
+    let run = place.json(&[&["rebuild", "last"], &change[..]].concat());
+    assert_eq!((&run["trigger_type"], &run["base_run_id"]), (&json!("update"), &base["run_id"]));
+    assert_eq!(run["payload"]["audio"]["prompt"], "harp", "{run}");
+    let unknown = place.run(&["rebuild", "last", "--change", "audio.updat={}", "-o", "json"]);
+    assert_eq!(unknown.code, 2, "{}", unknown.out);
+    assert!(unknown.err.contains("did you mean `audio.update`?"), "{}", unknown.err);
+    assert_eq!(
+        place.json(&["runs", "list", "--base-run", base["run_id"].as_str().unwrap()])["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+}
+
+#[test]
 fn no_server_is_exit_status_three_and_says_how_to_start_one() {
     let place = Place::new();
     // A port that was free a moment ago.

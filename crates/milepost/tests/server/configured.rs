@@ -128,3 +128,29 @@ fn a_ready_server_logs_what_it_is() {
         assert!(line.contains(part), "{part} is not in {line}");
     }
 }
+
+#[test]
+fn logs_are_json_when_the_file_says_so_unless_a_flag_does_not() {
+    let place = Place::new();
+    place.file("milepost.toml", "[log]\nformat = 'json'\n");
+    let server = place.serve(&[]);
+    server.says("\"ready\"");
+    let said = server.said();
+    let line = said.lines().find(|line| line.contains("\"ready\"")).unwrap();
+    let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!((line["message"].as_str(), line["fields"]["address"].as_str()), (Some("ready"), Some(&*server.url)));
+    assert!(said.lines().all(|line| line.starts_with('{')), "{said}");
+    server.stop();
+    let server = place.serve(&["--log-format", "text"]);
+    server.says("ready");
+    assert!(!server.said().starts_with('{'), "{}", server.said());
+}
+
+#[test]
+fn a_server_is_measured() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let metrics = server.get("/metrics");
+    assert_eq!(metrics.status, 200);
+    assert!(metrics.body.as_str().unwrap().contains("milepost_"), "{}", metrics.body);
+}

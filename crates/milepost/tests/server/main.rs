@@ -10,6 +10,7 @@ mod configured;
 mod dev;
 mod ending;
 mod postgres;
+mod watched;
 mod watching;
 
 use std::io::{BufRead as _, BufReader};

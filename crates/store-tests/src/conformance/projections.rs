@@ -20,6 +20,8 @@ pub(super) async fn check(store: &dyn Store) {
     a_projection_is_written_only_from_where_it_stands(store).await;
     steps_are_replaced_one_by_one(store).await;
     a_dropped_projection_can_be_made_anew(store).await;
+    a_run_is_read_in_one_go(store).await;
+    the_events_of_one_step_are_read_alone(store).await;
     a_run_is_released_only_at_the_end_of_its_log(store).await;
     transitions_are_read_from_the_log(store).await;
 }
@@ -185,4 +187,43 @@ async fn transitions_are_read_from_the_log(store: &dyn Store) {
     };
     assert_eq!(found, expected.map(row));
     assert_eq!(store.transitions(ORG, new_run()).await.unwrap(), []);
+}
+
+async fn a_run_is_read_in_one_go(store: &dyn Store) {
+    assert_eq!(store.read_run(ORG, new_run()).await.unwrap(), None);
+    let run = new_run();
+    written(store, start(run, 6)).await;
+    let seqs = |events: &[EventRow]| {
+        let mut seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
+        seqs.sort_unstable();
+        seqs
+    };
+    let rows = store.read_run(ORG, run).await.unwrap().unwrap();
+    assert_eq!((rows.head.last_seq, &rows.projection, seqs(&rows.carrying)), (6, &None, vec![]));
+    assert_eq!(rows.tail.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    let steps = vec![
+        StepRow { output_seq: Some(3), ..step("a", StepStatus::Completed) },
+        StepRow { output_seq: None, ..step("b", StepStatus::Running) },
+    ];
+    let write = ProjectionWrite { steps: steps.clone(), ..project(0, snapshot(run, 4)) };
+    assert_eq!(put(store, write).await, Written);
+    let rows = store.read_run(ORG, run).await.unwrap().unwrap();
+    assert_eq!(rows.projection, Some((snapshot(run, 4), steps)));
+    assert_eq!((seqs(&rows.tail), seqs(&rows.carrying)), (vec![5, 6], vec![1, 3]));
+    assert_eq!(put(store, project(4, snapshot(run, 6))).await, Written);
+    assert_eq!(store.read_run(ORG, run).await.unwrap().unwrap().tail, []);
+    assert_eq!(store.read_run(OrgId(2), run).await.unwrap(), None);
+}
+
+async fn the_events_of_one_step_are_read_alone(store: &dyn Store) {
+    let run = new_run();
+    let of = |seq, name: &str| EventRow { step_id: Some(name.into()), ..event(run, seq, "StepStarted") };
+    let events = vec![event(run, 1, "RunQueued"), of(2, "a"), of(3, "a[0]"), of(4, "b"), of(5, "a"), of(6, "a")];
+    written(store, RunWrite { events, ..start(run, 6) }).await;
+    let read = async |name, after, limit| -> Vec<u64> {
+        let events = store.step_events(ORG, run, name, after, limit).await.unwrap();
+        events.iter().map(|event| event.seq).collect()
+    };
+    assert_eq!(read("a", 0, 10).await, [2, 5, 6]);
+    assert_eq!((read("a", 2, 1).await, read("a[0]", 0, 10).await, read("c", 0, 10).await), (vec![5], vec![3], vec![]));
 }

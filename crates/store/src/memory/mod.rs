@@ -19,7 +19,7 @@ use tables::{Key, Tables, of_run};
 
 use crate::rows::{
     Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
-    Question, RunFilter, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, Transaction};
 
@@ -127,6 +127,18 @@ impl Store for MemoryStore {
     async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>> {
         let tables = self.tables();
         Ok(seqs.iter().filter_map(|seq| tables.events.get(&((org, run), *seq)).cloned()).collect())
+    }
+
+    async fn step_events(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step_id: &str,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>> {
+        let all = self.events(org, run, after_seq, u32::MAX).await?;
+        Ok(take(all.into_iter().filter(|event| event.step_id.as_deref() == Some(step_id)), limit))
     }
 
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
@@ -300,6 +312,10 @@ impl Store for MemoryStore {
         let tables = self.tables();
         let steps = || tables.steps_of((org, run)).cloned().collect();
         Ok(tables.snapshots.get(&(org, run)).map(|snapshot| (snapshot.clone(), steps())))
+    }
+
+    async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
+        Ok(self.tables().read_run((org, run)))
     }
 
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::groups::in_groups;
 use crate::rows::{
     Answer, Batch, BlobRow, CheckpointRow, Forgotten, HeadRow, HeadWrite, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    NewHead, ProjectionWrite, Question, RunFilter, RunWrite, SlotRow, SlotWrite, SnapshotRow, StepRow, TagRow,
+    NewHead, ProjectionWrite, Question, RunFilter, RunRows, RunWrite, SlotRow, SlotWrite, SnapshotRow, StepRow, TagRow,
     TimerWrite, WriteResult,
 };
 use crate::{Result, StoreError};
@@ -160,6 +160,18 @@ impl Tables {
         if let Some(checkpoint) = &write.checkpoint {
             self.checkpoints.insert(key, checkpoint.clone());
         }
+    }
+
+    pub(super) fn read_run(&self, key: Key) -> Option<RunRows> {
+        let head = self.runs.get(&key)?.clone();
+        let snapshot = self.snapshots.get(&key).cloned();
+        let after = snapshot.as_ref().map_or(0, |snapshot| snapshot.last_event_seq);
+        let projection = snapshot.map(|snapshot| (snapshot, self.steps_of(key).cloned().collect::<Vec<_>>()));
+        let tail = of_run(&self.events, key).filter(|(seq, _)| *seq > after).map(|(_, event)| event.clone());
+        let tail = tail.take(RunRows::TAIL as usize).collect();
+        let seqs = projection.iter().flat_map(|(_, steps)| steps.iter().filter_map(|step| step.output_seq).chain([1]));
+        let carrying = seqs.filter_map(|seq| self.events.get(&(key, seq)).cloned()).collect();
+        Some(RunRows { head, tail, carrying, projection })
     }
 
     fn run_of_request(&self, org: OrgId, request: &str) -> Option<RunId> {

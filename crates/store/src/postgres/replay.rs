@@ -15,20 +15,18 @@ use crate::rows::Recorded;
 /// # Errors
 /// The database cannot be reached, or refuses what it took before.
 pub async fn replay(url: &str, recorded: &[Recorded]) -> Result<Duration> {
-    let mut config = connect::parse(url)?;
-    let owner = connect::single(&config).await?;
+    let target = connect::parse(url)?;
+    let owner = connect::single(&target).await?;
     let schema = format!("milepost_replay_{}", Uuid::now_v7().simple());
     owner.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
-    let options = format!("{} -c search_path={schema}", config.get_options().unwrap_or_default());
-    config.options(options);
-    let elapsed = run(&config, recorded).await;
+    let elapsed = run(&target.with_setting(&format!("search_path={schema}")), recorded).await;
     owner.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await?;
     elapsed
 }
 
-async fn run(config: &tokio_postgres::Config, recorded: &[Recorded]) -> Result<Duration> {
-    migrate::migrate(&connect::single(config).await?).await?;
-    let pool = connect::pool(config, 1)?;
+async fn run(target: &connect::Target, recorded: &[Recorded]) -> Result<Duration> {
+    migrate::migrate(&connect::single(target).await?).await?;
+    let pool = connect::pool(target, 1)?;
     drop(pool.get().await?);
     let began = Instant::now();
     for call in recorded {

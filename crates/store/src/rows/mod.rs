@@ -3,6 +3,7 @@
 mod definitions;
 mod filter;
 mod logs;
+mod whole;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ pub use definitions::{Deployed, TagRow};
 pub use filter::RunFilter;
 pub(crate) use filter::Way;
 pub use logs::{LogChunkRow, LogPosition};
+pub use whole::RunRows;
 
 /// What one commit writes: changes to many runs, durable together.
 #[derive(Clone, Debug, Default)]

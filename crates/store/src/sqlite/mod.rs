@@ -15,6 +15,7 @@ mod projections;
 mod read;
 mod readers;
 mod replay;
+mod whole;
 mod write;
 mod writer;
 
@@ -36,9 +37,10 @@ use nodes::{Lock, NodeLocks};
 use readers::Readers;
 use writer::Writer;
 
+use crate::meter::Meter;
 use crate::rows::{
     Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
-    Question, RunFilter, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, StoreError, Transaction};
 
@@ -81,8 +83,10 @@ impl SqliteStore {
     /// # Errors
     /// As [`SqliteStore::open`].
     pub fn open_with(path: &Path, options: Options) -> Result<SqliteStore> {
-        let writer = if options.read_only { None } else { Some(Arc::new(Writer::start(path, options.migrate)?)) };
-        Ok(SqliteStore { readers: Readers::open(path)?, writer, locks: Arc::new(NodeLocks::beside(path)) })
+        let meter = Meter::of("sqlite");
+        let write = || Writer::start(path, options.migrate, meter.clone()).map(Arc::new);
+        let writer = (!options.read_only).then(write).transpose()?;
+        Ok(SqliteStore { readers: Readers::open(path, meter)?, writer, locks: Arc::new(NodeLocks::beside(path)) })
     }
 
     /// The number of the database's schema.
@@ -160,6 +164,18 @@ impl Store for SqliteStore {
     async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>> {
         let seqs = seqs.to_vec();
         self.read(move |conn| read::events_at(conn, org, run, &seqs)).await
+    }
+
+    async fn step_events(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step_id: &str,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>> {
+        let step = step_id.to_owned();
+        self.read(move |conn| whole::step_events(conn, org, run, &step, after_seq, limit)).await
     }
 
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
@@ -298,6 +314,10 @@ impl Store for SqliteStore {
 
     async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
         self.read(move |conn| projections::projection(conn, org, run)).await
+    }
+
+    async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
+        self.read(move |conn| whole::read_run(conn, org, run)).await
     }
 
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {

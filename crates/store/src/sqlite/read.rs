@@ -56,10 +56,11 @@ pub(super) fn last_seqs(conn: &Connection, runs: &[(OrgId, RunId)]) -> Result<Ve
     runs.iter().filter_map(last_seq).collect()
 }
 
-const EVENT: &str = "SELECT run_seq, format, event_type, step_id, logical_attempt, engine_attempt, idempotency_key,
+pub(super) const EVENT: &str =
+    "SELECT run_seq, format, event_type, step_id, logical_attempt, engine_attempt, idempotency_key,
     caused_by_signal_id, parent_seq, emitted_at, persisted_at, data FROM run_events WHERE org_id = ? AND run_id = ?";
 
-fn event_row(row: &Row) -> rusqlite::Result<EventRow> {
+pub(super) fn event_row(row: &Row) -> rusqlite::Result<EventRow> {
     let mut columns = Columns::of(row);
     Ok(EventRow {
         seq: columns.seq()?,

@@ -140,6 +140,7 @@ pub(super) async fn bulk(
         more: false,
     };
     let Some(filter) = filter else { return Ok(Json(answer)) };
+    state.engine.freshen_lists().await;
     if body.dry_run {
         let (store, org) = (state.engine.store(), state.engine.org());
         let count = store.count_matching(org, &filter, u64::from(limit) + 1).await?;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::list::limit;
-use crate::error::Result;
+use crate::error::{Problem, Result};
 use crate::extract::{Query, RunPath};
 use crate::openapi::{NotFound, Problems};
 use crate::state::AppState;
@@ -23,7 +23,7 @@ const MAX_LIMIT: u32 = 1000;
 pub(super) struct EventsQuery {
     /// Only events after this number.
     #[param(minimum = 0)]
-    after_seq: Option<u64>,
+    after_seq: Option<i64>,
     /// Events at most, 1 to 1,000.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
@@ -41,11 +41,16 @@ pub(super) async fn events(
     Query(query): Query<EventsQuery>,
 ) -> Result<Json<Page<Event>>> {
     let (store, org) = (state.engine.store(), state.engine.org());
-    let (limit, after) = (limit(query.limit, DEFAULT_LIMIT, MAX_LIMIT)?, query.after_seq.unwrap_or(0));
-    let rows = store.events(org, run, after.min(i64::MAX.cast_unsigned()), limit + 1).await?;
+    let (limit, after) = (limit(query.limit, DEFAULT_LIMIT, MAX_LIMIT)?, seq(query.after_seq)?);
+    let rows = store.events(org, run, after, limit + 1).await?;
     if rows.is_empty() && store.head(org, run).await?.is_none() {
         return Err(EngineError::NoSuchRun(run).into());
     }
     let events = rows.iter().map(|row| Event::from(EventView::of(run, row))).collect();
     Ok(Json(Page::cut(events, limit, |event| event.run_seq.to_string())))
+}
+
+fn seq(asked: Option<i64>) -> Result<u64> {
+    u64::try_from(asked.unwrap_or(0))
+        .map_err(|_| Problem::bad_request("bad_query", "after_seq is the number of an event, or 0 for all of them"))
 }

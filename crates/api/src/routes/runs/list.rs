@@ -15,7 +15,7 @@ use crate::extract::Query;
 use crate::fields::Mask;
 use crate::openapi::Problems;
 use crate::state::AppState;
-use crate::wire::{Any, Page, RunSummary};
+use crate::wire::{Any, MaskedSummary, Page, RunSummary};
 
 const DEFAULT_LIMIT: u32 = 50;
 const MAX_LIMIT: u32 = 1000;
@@ -55,14 +55,14 @@ pub(super) struct ListQuery {
 ///
 /// Newest first. A list may be up to a second behind; one run read by its id never is.
 #[utoipa::path(get, path = "/runs", tag = "runs", params(ListQuery), responses(
-    (status = 200, description = "a page of runs", body = Page<RunSummary>),
+    (status = 200, description = "a page of runs", body = Page<MaskedSummary>),
     Problems,
 ))]
 pub(super) async fn list(State(state): State<AppState>, Query(query): Query<ListQuery>) -> Result<Json<Page<Any>>> {
     let mask = query.fields.as_deref().map(|fields| Mask::parse(fields, RunSummary::FIELDS)).transpose()?;
     let limit = limit(query.limit, DEFAULT_LIMIT, MAX_LIMIT)?;
     let filter = RunFilter { limit: limit + 1, ..query.filter()? };
-    let runs = milepost_engine::list_runs(state.engine.store(), state.engine.org(), &filter).await?;
+    let runs = state.engine.list(&filter).await?;
     let runs = runs.into_iter().map(RunSummary::from).collect();
     let page = Page::cut(runs, limit, |run| run.run_id.to_string());
     let masked = |run| {

@@ -11,7 +11,7 @@ use crate::extract::{Query, RunPath};
 use crate::fields::Mask;
 use crate::openapi::{NotFound, Problems};
 use crate::state::AppState;
-use crate::wire::{Run, RunSummary};
+use crate::wire::{MaskedRun, Run, RunSummary};
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -30,7 +30,7 @@ pub(super) struct ShowQuery {
     params(("run_id" = Uuid, Path, description = "the run"), ShowQuery,
         ("If-None-Match" = Option<String>, Header, description = "the ETag that was seen last")),
     responses(
-        (status = 200, description = "the run", body = Run, headers(("ETag" = String, description = "its last event"))),
+        (status = 200, description = "the run", body = MaskedRun, headers(("ETag" = String, description = "its last event"))),
         (status = 304, description = "nothing happened since"),
         NotFound, Problems,
     )

@@ -13,6 +13,7 @@ use crate::extract::{JsonOrYaml, Query};
 use crate::openapi::{Problems, WriteProblems};
 use crate::routes::runs::DocumentBody;
 use crate::state::AppState;
+use crate::wire::Any;
 
 /// A document to be stored under a name.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -54,7 +55,7 @@ pub(super) struct Deployed {
 #[utoipa::path(post, path = "/workflows", tag = "workflows", params(DeployQuery),
     request_body(content(
         (DeployBody = "application/json"),
-        (String = "application/yaml", example = "name: hello\nsteps:\n  greet: {skill: echo, input: {text: hello}}\n"),
+        (Any = "application/yaml", example = "name: hello\nsteps:\n  greet: {skill: echo, input: {text: hello}}\n"),
     )),
     responses(
         (status = 201, description = "it is stored", body = Deployed),

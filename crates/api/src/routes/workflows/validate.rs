@@ -11,6 +11,7 @@ use crate::extract::JsonOrYaml;
 use crate::openapi::{Problems, WriteProblems};
 use crate::routes::runs::DocumentBody;
 use crate::state::AppState;
+use crate::wire::Any;
 
 /// A document to be looked at.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -32,7 +33,7 @@ pub(super) struct Validation {
 ///
 /// Nothing is stored.
 #[utoipa::path(post, path = "/workflows/validate", tag = "workflows",
-    request_body(content((ValidateBody = "application/json"), (String = "application/yaml"))),
+    request_body(content((ValidateBody = "application/json"), (Any = "application/yaml"))),
     responses((status = 200, description = "what is wrong with it", body = Validation), WriteProblems, Problems))]
 pub(super) async fn validate(
     State(state): State<AppState>,

@@ -13,6 +13,7 @@ use milepost_engine::skills::{BuiltInOptions, LogLine, LogSink, Skills};
 use milepost_engine::telemetry::OtlpConfig;
 use milepost_engine::{Config, Engine};
 use milepost_store::Store;
+use milepost_store::memory::MemoryStore;
 use tokio::sync::OnceCell;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -61,6 +62,7 @@ pub(crate) fn traces() -> Result<Option<OtlpConfig>, Refusal> {
 impl Local {
     pub(super) async fn open(database: Database, access: Access) -> anyhow::Result<Local> {
         let store = match &access {
+            Access::Nothing(_) => Arc::new(MemoryStore::new()),
             Access::Read => database.open_to_read().await?,
             Access::Write(_) => database.open_existing().await?,
             Access::Make(_) | Access::Run(_) => database.open().await?,
@@ -68,7 +70,7 @@ impl Local {
         let local = |limits| Local { database, store, engine: OnceCell::new(), limits, logs: Mutex::default() };
         match access {
             Access::Read => Ok(local(Limits::default())),
-            Access::Write(limits) | Access::Make(limits) => Ok(local(limits)),
+            Access::Nothing(limits) | Access::Write(limits) | Access::Make(limits) => Ok(local(limits)),
             Access::Run(settings) => {
                 let local = local(settings.limits.clone());
                 local.begin(settings).await?;

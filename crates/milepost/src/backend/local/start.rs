@@ -6,14 +6,14 @@ use milepost_core::document::Loaded;
 use milepost_core::id::RunId;
 use milepost_core::plan::Plan;
 use milepost_core::run::Signal;
-use milepost_engine::Engine;
+use milepost_engine::{ChangeRequest, Engine};
 use serde_json::json;
 
 use super::Local;
 use crate::backend::caller_trace;
-use crate::backend::{Begun, Documents, NewRun, NewSignal, Subject};
+use crate::backend::{Begun, Change, Documents, NewRun, NewSignal, Subject, Update};
 use crate::progress::Outline;
-use crate::wire::{Accepted, Said};
+use crate::wire::{Accepted, Planned, Said};
 
 impl Local {
     pub(in crate::backend) async fn start(&self, new: NewRun) -> anyhow::Result<Begun> {
@@ -28,9 +28,27 @@ impl Local {
                 // A run that was there already may be one of another document.
                 (accepted, (!accepted.existing).then(|| Outline::of_plan(&plan)))
             }
+            Subject::Update(update) => {
+                let plan = definition(engine, &update).await?;
+                (engine.update(update.base, plan, changes(update.changes), new).await?, None)
+            }
         };
         let said = Said::of(&json!({ "run_id": accepted.run, "status": accepted.status }))?;
         Ok(Begun { said, existing: accepted.existing, outline })
+    }
+
+    pub(in crate::backend) async fn plan(&self, new: NewRun) -> anyhow::Result<Said<Planned>> {
+        let engine = self.engine().await?;
+        let NewRun { subject, payload, request_id, priority, start_at } = new;
+        let new = milepost_engine::NewRun { payload, request_id, priority, start_at, trace: None };
+        Said::of(&match subject {
+            Subject::Workflow(reference) => engine.plan_run(&engine.resolve(&reference).await?, new).await?,
+            Subject::Documents(documents) => engine.plan_run(&Arc::new(documents.first.plan), new).await?,
+            Subject::Update(update) => {
+                let plan = definition(engine, &update).await?;
+                engine.plan_update(update.base, plan, changes(update.changes), new).await?
+            }
+        })
     }
 
     pub(in crate::backend) async fn signal(&self, run: RunId, signal: NewSignal) -> anyhow::Result<Said<Accepted>> {
@@ -44,6 +62,18 @@ impl Local {
             "signal_id": signal_id,
         }))
     }
+}
+
+/// What an update run runs, where that is not what its base run ran.
+async fn definition(engine: &Engine, update: &Update) -> anyhow::Result<Option<Arc<Plan>>> {
+    match &update.workflow {
+        Some(reference) => Ok(Some(engine.resolve(reference).await?)),
+        None => Ok(None),
+    }
+}
+
+fn changes(changes: Vec<Change>) -> Vec<ChangeRequest> {
+    changes.into_iter().map(|Change { kind, payload }| ChangeRequest { kind, payload }).collect()
 }
 
 /// Checks everything, then deploys everything: what is refused leaves nothing behind.

@@ -1,13 +1,13 @@
 //! `milepost runs logs`.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use milepost_core::id::RunId;
 
 use super::resolve;
-use crate::backend::logs::Place;
+use crate::backend::logs::{Heard, PAGE, Pace};
 use crate::backend::{Access, Backend};
 use crate::context::Context;
 use crate::output::time;
@@ -41,11 +41,15 @@ impl ShowLogs {
     pub(super) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
         let backend = Backend::open(context.target(Otherwise::Server).await?, Access::Read).await?;
         let run = resolve(&backend, &self.run).await?;
-        let mut place = Place::default();
+        let (mut heard, mut pace) = (Heard::default(), Pace::default());
         loop {
             // First whether it has ended, then the lines: those said in between are not missed.
-            let ended = !self.follow || backend.show(run).await?.value.summary.status.is_terminal();
-            self.print_new(&backend, run, &mut place, &context).await?;
+            let ended = !self.follow || has_ended(&backend, run).await?;
+            if ended || pace.is_due() {
+                let begun = Instant::now();
+                self.print_new(&backend, run, &mut heard, &context).await?;
+                pace.took(begun.elapsed());
+            }
             if ended {
                 return Ok(ExitCode::SUCCESS);
             }
@@ -57,19 +61,20 @@ impl ShowLogs {
         &self,
         backend: &Backend,
         run: RunId,
-        place: &mut Place,
+        heard: &mut Heard,
         context: &Context,
     ) -> anyhow::Result<()> {
+        let mut cursor = None;
         loop {
-            let page = backend.log_page(run, self.step.as_deref(), place.cursor(), Place::PAGE).await?;
-            let (lines, more) = place.advance(page);
-            for line in &lines {
+            let page = backend.log_page(run, self.step.as_deref(), cursor.as_deref(), PAGE).await?;
+            for line in page.items.iter().filter(|line| heard.is_new(&line.value)) {
                 match context.is_json() {
                     true => crate::print_line(&crate::output::one_line(line)?),
                     false => crate::print_line(&self.in_words(line)),
                 }
             }
-            if !more {
+            cursor = page.next_cursor;
+            if cursor.is_none() {
                 return Ok(());
             }
         }
@@ -86,4 +91,8 @@ impl ShowLogs {
             (None, _) => format!("{at}{}{attempt} | {}", line.step_id, line.text),
         }
     }
+}
+
+async fn has_ended(backend: &Backend, run: RunId) -> anyhow::Result<bool> {
+    Ok(backend.show(run).await?.value.summary.status.is_terminal())
 }

@@ -1,0 +1,117 @@
+//! `milepost plan`: what a run would do.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use comfy_table::Cell;
+use milepost_core::json::Json;
+
+use super::change::ChangeFlags;
+use super::{read_json, source};
+use crate::backend::{Access, Backend, NewRun, Subject};
+use crate::context::{Context, LimitFlags};
+use crate::output::error::Refusal;
+use crate::output::{print_json, table};
+use crate::target::Otherwise;
+use crate::wire::Planned;
+
+/// Tell what a run would do, and why; nothing is run and nothing is stored.
+///
+/// Of a document, of a deployed workflow, or of an earlier run with changes. Everything is checked as at a start.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  milepost plan flow.yaml --payload '{\"topic\": \"tea\"}'
+  milepost plan campaign.build -o json
+  milepost plan --base-run last --change 'audio.update={\"prompt\": \"harp\"}'")]
+pub(crate) struct Plan {
+    /// A YAML or JSON document (`-` is standard input), or what was deployed: a name, or sha256:…
+    #[arg(value_name = "FILE|REF", conflicts_with = "base_run")]
+    subject: Option<String>,
+    /// The run's payload: JSON, or @FILE
+    #[arg(
+        long,
+        value_name = "JSON|@FILE",
+        default_value = "{}",
+        hide_default_value = true,
+        conflicts_with = "base_run"
+    )]
+    payload: String,
+    /// Instead: this run once more, with changes
+    #[arg(long, value_name = "RUN")]
+    base_run: Option<String>,
+    #[command(flatten)]
+    change: ChangeFlags,
+    #[command(flatten)]
+    limits: LimitFlags,
+}
+
+impl Plan {
+    pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
+        let planned = match (&self.subject, &self.base_run) {
+            (Some(_), _) if !self.change.is_empty() => {
+                let message =
+                    "--change and --workflow go with --base-run; leave them out, or name the run that changes";
+                return Err(Refusal::new("no_base_run", message).into());
+            }
+            (Some(subject), _) => self.of_subject(subject, &context).await?,
+            (None, Some(base)) => self.of_update(base, &context).await?,
+            (None, None) => {
+                let message =
+                    "nothing is named that could be planned; name a file, a workflow, or a run with --base-run";
+                return Err(Refusal::new("nothing_to_plan", message).into());
+            }
+        };
+        match context.is_json() {
+            true => print_json(&planned)?,
+            false => print(&planned.value),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn of_subject(&self, text: &str, context: &Context) -> anyhow::Result<crate::wire::Said<Planned>> {
+        let limits = context.limits(&self.limits)?;
+        let subject = source::subject(text, &limits)?;
+        let payload = read_json("the payload", &self.payload)?;
+        // A file needs no database: nothing of it is stored.
+        let (otherwise, access) = match source::is_file(text) {
+            true => (Otherwise::Embedded, Access::Nothing(limits)),
+            false => (Otherwise::Server, Access::Write(limits)),
+        };
+        let backend = Backend::open(context.target(otherwise).await?, access).await?;
+        let planned = backend.plan(new_run(subject, payload)).await;
+        backend.close().await;
+        planned
+    }
+
+    async fn of_update(&self, base: &str, context: &Context) -> anyhow::Result<crate::wire::Said<Planned>> {
+        let changes = self.change.read()?;
+        let access = Access::Write(context.limits(&self.limits)?);
+        let backend = Backend::open(context.target(Otherwise::Server).await?, access).await?;
+        let planned = match self.change.of_run(&backend, base, changes).await {
+            Ok(update) => backend.plan(new_run(Subject::Update(update), Json::trusted("{}"))).await,
+            Err(error) => Err(error),
+        };
+        backend.close().await;
+        planned
+    }
+}
+
+fn new_run(subject: Subject, payload: Json) -> NewRun {
+    NewRun { subject, payload, request_id: None, priority: 0, start_at: None }
+}
+
+fn print(planned: &Planned) {
+    let mut rows = table::new(&["STEP", "SKILL", "DECISION", "WHY"]);
+    for step in &planned.steps {
+        let why = if step.message.is_empty() { &step.reason } else { &step.message };
+        rows.add_row([&step.step_id, &step.skill, &step.decision, why].map(Cell::new));
+    }
+    table::print(&rows);
+    let counts: Vec<String> = planned
+        .counts
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(decision, count)| format!("{count} {decision}"))
+        .collect();
+    crate::print_line(&format!("{} {}: {}", planned.workflow, planned.workflow_version, counts.join(", ")));
+}

@@ -1,0 +1,22 @@
+//! One run as somebody who looks at it needs it.
+
+use milepost_core::record::EventRow;
+
+use super::{HeadRow, SnapshotRow, StepRow};
+
+/// What is needed to show a run, all of one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunRows {
+    pub head: HeadRow,
+    /// As [`crate::Store::projection`] gives it.
+    pub projection: Option<(SnapshotRow, Vec<StepRow>)>,
+    /// The log after the projection, in order; the first [`RunRows::TAIL`] of it.
+    pub tail: Vec<EventRow>,
+    /// Of the log up to the projection, in any order: the first event, and those that carry the outputs of its steps.
+    pub carrying: Vec<EventRow>,
+}
+
+impl RunRows {
+    /// More of the log than this is read page by page.
+    pub const TAIL: u32 = 1000;
+}

@@ -1,0 +1,38 @@
+//! One run for somebody who looks at it, in one go: each trip to a reading connection costs more than what it reads.
+
+use milepost_core::id::{OrgId, RunId};
+use milepost_core::record::EventRow;
+use rusqlite::{Connection, params};
+
+use super::columns::{all, id};
+use super::{projections, read};
+use crate::Result;
+use crate::rows::RunRows;
+
+/// The caller has a transaction open: all is of one moment.
+pub(super) fn read_run(conn: &Connection, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
+    let Some(head) = read::head(conn, org, run)? else { return Ok(None) };
+    let projection = projections::projection(conn, org, run)?;
+    let after = projection.as_ref().map_or(0, |(snapshot, _)| snapshot.last_event_seq);
+    let tail = if after < head.last_seq { read::events(conn, org, run, after, RunRows::TAIL)? } else { Vec::new() };
+    let carrying = match &projection {
+        None => Vec::new(),
+        Some((_, steps)) => {
+            let seqs: Vec<u64> = steps.iter().filter_map(|step| step.output_seq).chain([1]).collect();
+            read::events_at(conn, org, run, &seqs)?
+        }
+    };
+    Ok(Some(RunRows { head, projection, tail, carrying }))
+}
+
+pub(super) fn step_events(
+    conn: &Connection,
+    org: OrgId,
+    run: RunId,
+    step: &str,
+    after_seq: u64,
+    limit: u32,
+) -> Result<Vec<EventRow>> {
+    let sql = format!("{} AND run_seq > ? AND step_id = ? ORDER BY run_seq LIMIT ?", read::EVENT);
+    all(conn, &sql, params![org.0, id(&run), after_seq.cast_signed(), step, limit], read::event_row)
+}
