@@ -1,7 +1,10 @@
 //! Stores count their round trips, by kind.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
+
 mod common;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -12,8 +15,8 @@ use milepost_store::sqlite::SqliteStore;
 use milepost_store_tests::rows::{ORG, batch, new_run, start};
 
 /// Keeps counters by name and labels.
-#[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<(String, Arc<AtomicU64>)>>>);
+#[derive(Default)]
+struct Kept(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
 
 impl Recorder for Kept {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -22,9 +25,8 @@ impl Recorder for Kept {
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         let labels: Vec<String> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
-        let counter = Arc::<AtomicU64>::default();
-        self.0.lock().unwrap().push((format!("{} {}", key.name(), labels.join(" ")), counter.clone()));
-        counter.into()
+        let name = format!("{} {}", key.name(), labels.join(" "));
+        self.0.lock().unwrap().entry(name).or_default().clone().into()
     }
 
     fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
@@ -42,8 +44,7 @@ impl Kept {
         let kept = self.0.lock().unwrap();
         let of = |kind: &str| {
             let name = format!("milepost_store_statements_total store={store} kind={kind}");
-            let found = kept.iter().find(|(known, _)| *known == name);
-            found.unwrap_or_else(|| panic!("{name} is not counted")).1.load(Ordering::Relaxed)
+            kept.get(&name).unwrap_or_else(|| panic!("{name} is not counted")).load(Ordering::Relaxed)
         };
         (of("read"), of("write"))
     }
