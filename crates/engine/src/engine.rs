@@ -1,6 +1,7 @@
 //! The engine: a committer with the services around it, opened on a store.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use milepost_core::document::{self, Loaded};
 use milepost_core::event::BaseRun;
@@ -27,6 +28,7 @@ use crate::lookout::Lookout;
 use crate::plans::Plans;
 use crate::projector::{self, Projector, ProjectorHandle};
 use crate::reaper::Reaper;
+use crate::retention::Retention;
 use crate::skills::{BuiltInOptions, LogSink, SkillContext, SkillError, Skills};
 use crate::streams::{self, EventStream, Hub};
 use crate::telemetry::{OtlpConfig, Telemetry, Tracing};
@@ -46,6 +48,8 @@ pub struct Config {
     pub skills: Skills,
     pub clock: Arc<dyn Clock>,
     pub log: Option<LogSink>,
+    /// How long runs that have ended are kept; for ever if it is not said.
+    pub retention: Option<Duration>,
     /// Without it the engine only writes what it is asked to: it begins no steps, fires no timers and takes nothing over.
     /// What it leaves ready is taken over by another node once this one has gone.
     pub takes_steps: bool,
@@ -63,6 +67,7 @@ impl Default for Config {
             skills: Skills::built_in(&BuiltInOptions { shell: false, private_addresses: false }),
             clock: Arc::new(SystemClock),
             log: None,
+            retention: None,
             takes_steps: true,
             traces: None,
         }
@@ -185,6 +190,10 @@ impl Engine {
         if config.takes_steps {
             reaper.run_once(config.clock.now()).await?;
             let lookout = Lookout { store: store.clone(), executor: executor.clone(), inbox: inbox.clone() };
+            services.extend(config.retention.map(|keep| {
+                let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
+                tokio::spawn(Retention { store: store.clone(), clock: config.clock.clone(), keep_ms }.run())
+            }));
             services.extend([tokio::spawn(reaper.run()), tokio::spawn(timers.run()), tokio::spawn(lookout.run())]);
         } else {
             store.heartbeat(node, config.clock.now(), config.node_lease_ms).await?;

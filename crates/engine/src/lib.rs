@@ -17,6 +17,7 @@ mod preview;
 mod projector;
 mod read;
 mod reaper;
+mod retention;
 pub mod skills;
 mod step;
 mod streams;

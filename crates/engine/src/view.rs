@@ -201,19 +201,20 @@ fn join(outputs: impl Iterator<Item = Option<Json>>) -> Json {
     Json::trusted(format!("[{}]", texts.join(",")))
 }
 
+/// Outputs are text already and are not read again.
 fn last_outputs(plan: &Plan, steps: &[StepView]) -> Json {
     let by_id: HashMap<&str, &StepView> = steps.iter().map(|step| (step.step_id.as_str(), step)).collect();
-    let mut outputs = serde_json::Map::new();
+    let mut outputs = Vec::with_capacity(plan.last_steps.len());
     for index in &plan.last_steps {
-        let id = plan.step(*index).id.to_string();
-        let Some(step) = by_id.get(id.as_str()) else { continue };
-        match (&step.output, step.skip_reason) {
-            (Some(output), _) => drop(outputs.insert(id, output.to_value())),
-            (None, Some(SkipReason::Condition)) => drop(outputs.insert(id, serde_json::Value::Null)),
-            _ => {}
-        }
+        let id = &*plan.step(*index).id;
+        let output = match by_id.get(id).map(|step| (&step.output, step.skip_reason)) {
+            Some((Some(output), _)) => output.as_str(),
+            Some((None, Some(SkipReason::Condition))) => "null",
+            _ => continue,
+        };
+        outputs.push(format!("{}:{output}", serde_json::Value::from(id)));
     }
-    Json::of(&serde_json::Value::Object(outputs))
+    Json::trusted(format!("{{{}}}", outputs.join(",")))
 }
 
 pub(crate) fn step_view(plan: &Plan, step: StepRef, row: Option<&StepRow>, carried: &Carried, ended: bool) -> StepView {

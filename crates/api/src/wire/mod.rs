@@ -1,6 +1,7 @@
 //! What goes over the wire. Names are fixed; the engine's own types may change behind them.
 
 mod event;
+mod log;
 mod masked;
 mod page;
 mod plan;
@@ -8,6 +9,7 @@ mod run;
 mod step;
 
 pub(crate) use event::{Event, Transition};
+pub(crate) use log::LogLine;
 pub(crate) use masked::{MaskedRun, MaskedSummary};
 pub(crate) use page::Page;
 pub(crate) use plan::Plan;

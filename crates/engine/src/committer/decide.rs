@@ -149,6 +149,7 @@ impl Committer {
                     return self.held.push(Request { kind, reply, frees_slot: false, reread });
                 }
                 self.note(kind, reply, answer);
+                self.states.forget_ended(run);
             }
         }
     }

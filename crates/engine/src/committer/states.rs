@@ -87,6 +87,14 @@ impl States {
         }
     }
 
+    /// A run that has ended and that nothing is on its way for is not kept at hand: it may be forgotten at any time, and
+    /// then it is no run any more.
+    pub(super) fn forget_ended(&mut self, run: RunId) {
+        if self.peek(run).is_some_and(|entry| entry.busy == 0 && entry.state.status.is_terminal()) {
+            self.forget(run);
+        }
+    }
+
     /// A batch that the run was part of is written. Ended runs leave the cache.
     pub(super) fn written(&mut self, run: RunId, generation: u64) {
         let Some(entry) = self.entries.get_mut(&run).filter(|entry| entry.generation == generation) else { return };

@@ -237,3 +237,19 @@ fn causes(error: reqwest::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_collector_left_out_is_told() {
+        let partly =
+            |rejected| format!(r#"{{"partialSuccess":{{"rejectedSpans":{rejected},"errorMessage":"too old"}}}}"#);
+        assert_eq!(rejection(&partly("3")).as_deref(), Some("3 spans: too old"));
+        assert_eq!(rejection(&partly(r#""3""#)).as_deref(), Some("3 spans: too old"));
+        assert_eq!(rejection(&partly("0")), None);
+        assert_eq!(rejection("{}"), None);
+        assert_eq!(rejection(""), None);
+    }
+}

@@ -31,6 +31,8 @@ pub(super) struct RunSpans {
     open: HashMap<StepRef, Open>,
     spans: Vec<Span>,
     left_out: u64,
+    /// No span is left that a failure could take the place of.
+    only_failures: bool,
     events: Vec<SpanEvent>,
     end: Option<(RunStatus, Timestamp, Option<ErrorInfo>, Option<String>)>,
 }
@@ -66,6 +68,7 @@ impl RunSpans {
             open: HashMap::new(),
             spans: Vec::new(),
             left_out: 0,
+            only_failures: false,
             events: Vec::new(),
             end: None,
         }
@@ -111,7 +114,7 @@ impl RunSpans {
         self.began = at;
         self.reopened_seq = Some(seq);
         self.end = None;
-        self.left_out = 0;
+        (self.left_out, self.only_failures) = (0, false);
         self.spans.clear();
         self.events.clear();
     }
@@ -138,9 +141,13 @@ impl RunSpans {
             return;
         }
         self.left_out += 1;
+        if !failed || self.only_failures {
+            return;
+        }
         // What went wrong is what people look for.
-        if let Some(place) = self.spans.iter().rposition(|span| !span.status.is_error()).filter(|_| failed) {
-            self.spans[place] = self.attempt(step, &open, at, outcome);
+        match self.spans.iter().rposition(|span| !span.status.is_error()) {
+            Some(place) => self.spans[place] = self.attempt(step, &open, at, outcome),
+            None => self.only_failures = true,
         }
     }
 

@@ -159,6 +159,7 @@ fn engine_config(config: &ServerConfig) -> Config {
         node_lease_ms: node_lease_ms(&config.db.value),
         skills,
         traces: config.traces.clone(),
+        retention: config.retention.value.0.map(std::time::Duration::from_secs),
         ..Config::default()
     }
 }

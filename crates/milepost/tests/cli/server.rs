@@ -6,6 +6,7 @@ use std::process::{Child, Stdio};
 use serde_json::{Value, json};
 
 use super::processes::{SLOW, eventually, send};
+use super::verbs::{TALK, without_times};
 use super::{Place, Ran, example, finish, step};
 
 /// `milepost dev` in a folder of its own.
@@ -90,7 +91,7 @@ fn shape(text: &str) -> Vec<String> {
 #[test]
 fn a_file_runs_on_a_server_as_it_runs_here() {
     let server = Server::start();
-    for name in ["diamond.yaml", "retries.yaml", "continue.yaml", "child.yaml"] {
+    for name in ["diamond.yaml", "retries.yaml", "continue.yaml", "child.yaml", "campaign.yaml"] {
         let (here, there) = (Place::new().run(&["run", &example(name)]), server.run(&["run", &example(name)]));
         assert_eq!((here.code, shape(&here.out)), (there.code, shape(&there.out)), "{name}: {}", there.err);
         let sorted = |ran: &Ran| {
@@ -300,6 +301,36 @@ fn an_earlier_run_on_a_server_is_planned_and_run_again_with_a_change() {
     assert_eq!(planned["steps"].as_array().unwrap().len(), there["steps"].as_array().unwrap().len());
     let run = server.json(&[&["rebuild", id], &change[..]].concat());
     assert_eq!((&run["base_run_id"], &run["payload"]["audio"]["prompt"]), (&base["run_id"], &json!("harp")));
+}
+
+#[test]
+fn what_steps_say_on_a_server_is_heard_while_they_run_and_later() {
+    let server = Server::start();
+    let file = server.place.file("talk.yaml", TALK);
+    let ran = server.run(&["run", &file]);
+    let said: Vec<&str> = ran.err.lines().filter(|line| line.contains(" | ")).collect();
+    assert_eq!(said, ["one | a", "one | b", "two | c"], "{}", ran.err);
+    let run = server.only_run();
+    let logs = server.run(&["runs", "logs", &run]).out;
+    assert_eq!(without_times(&logs), said);
+    assert_eq!(server.place.run(&["runs", "logs", &run, "--db", ".milepost/milepost.db"]).out, logs);
+    assert_eq!(without_times(&server.run(&["runs", "logs", &run, "--step", "two"]).out), ["c"]);
+}
+
+#[test]
+fn logs_are_followed_up_to_the_end_of_the_run() {
+    let server = Server::start();
+    let file = server.place.file("slow.yaml", &SLOW.replace("command: \"", "command: \"echo begun; "));
+    let started = server.json(&["run", &file, "--detach"]);
+    let run = started["run_id"].as_str().unwrap();
+    server.has_happened(run, "StepStarted", "second");
+    let mut child = server.start_command(&["runs", "logs", run, "-f"]);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().ends_with("second | begun"));
+    server.place.file("go", "");
+    assert!(lines.next().unwrap().unwrap().ends_with("second | {\"n\": 2}"));
+    assert!(lines.next().is_none());
+    assert_eq!(finish(child).code, 0);
 }
 
 #[test]

@@ -211,6 +211,36 @@ fn an_earlier_run_is_run_again_with_a_change() {
 }
 
 #[test]
+fn what_steps_said_is_printed() {
+    let place = Place::new();
+    let file = place.file("talk.yaml", TALK);
+    place.run(&["run", &file]);
+    let text = place.run(&["runs", "logs", "last"]).out;
+    assert_eq!(without_times(&text), ["one | a", "one | b", "two | c"]);
+    assert_eq!(without_times(&place.run(&["runs", "logs", "last", "--step", "one", "-f"]).out), ["a", "b"]);
+    let json = place.run(&["runs", "logs", "last", "-o", "json"]).out;
+    let lines: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[1]["step_id"], &lines[1]["line"], &lines[1]["text"]), (&json!("one"), &json!(1), &json!("b")));
+    for key in ["logical_attempt", "engine_attempt", "at", "stream"] {
+        assert!(!lines[0][key].is_null(), "{key}");
+    }
+    assert_eq!(place.run(&["runs", "logs", "last", "--step", "three"]).code, 2);
+}
+
+/// Two steps that say something.
+pub(super) const TALK: &str = "
+name: talk
+steps:
+  one: {skill: shell, input: {command: \"echo a; echo b\"}}
+  two: {skill: shell, depends_on: [one], input: {command: \"echo c\"}}
+";
+
+/// Lines without the moment at their beginning.
+pub(super) fn without_times(text: &str) -> Vec<&str> {
+    text.lines().map(|line| line.split_once(' ').expect("a moment and a line").1).collect()
+}
+
+#[test]
 fn no_server_is_exit_status_three_and_says_how_to_start_one() {
     let place = Place::new();
     // A port that was free a moment ago.

@@ -5,6 +5,7 @@ mod body;
 mod bulk;
 mod events;
 mod list;
+mod logs;
 mod plan;
 mod show;
 mod signal;
@@ -29,6 +30,8 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(show::show))
         .routes(routes!(at::at))
         .routes(routes!(step::step))
+        .routes(routes!(logs::of_run))
+        .routes(routes!(logs::of_step))
         .routes(routes!(events::events))
         .routes(routes!(stream::stream))
         .routes(routes!(transitions::transitions))

@@ -1,9 +1,8 @@
-//! What a database says of single steps.
+//! What a database says of single steps, and what they said.
 
 use milepost_core::id::RunId;
 
 use super::Local;
-use crate::output::error::Refusal;
 use crate::wire::{LogLine, Page, Said, StepDetail};
 
 impl Local {
@@ -13,15 +12,13 @@ impl Local {
 
     pub(in crate::backend) async fn log_page(
         &self,
-        _run: RunId,
-        _step: Option<&str>,
-        _cursor: Option<&str>,
-        _limit: u32,
+        run: RunId,
+        step: Option<&str>,
+        cursor: Option<&str>,
+        limit: u32,
     ) -> anyhow::Result<Page<Said<LogLine>>> {
-        Err(needs_server())
+        let page = self.engine().await?.logs(run, step, cursor.map(ToOwned::to_owned), limit).await?;
+        let items = page.items.iter().map(Said::of).collect::<anyhow::Result<_>>()?;
+        Ok(Page { items, next_cursor: page.next_cursor })
     }
-}
-
-fn needs_server() -> anyhow::Error {
-    Refusal::new("needs_server", "this is asked of a server; start one with `milepost dev`").into()
 }

@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use milepost_core::id::RunId;
 
-use super::resolve;
+use super::{resolve, signal};
+use crate::backend::Backend;
 use crate::backend::logs::{Heard, PAGE, Pace};
-use crate::backend::{Access, Backend};
 use crate::context::Context;
 use crate::output::time;
-use crate::target::Otherwise;
 use crate::wire::{LogLine, Said};
 
 /// How often it is seen whether there is more.
@@ -39,19 +38,26 @@ pub(super) struct ShowLogs {
 
 impl ShowLogs {
     pub(super) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
-        let backend = Backend::open(context.target(Otherwise::Server).await?, Access::Read).await?;
-        let run = resolve(&backend, &self.run).await?;
+        // Which step is meant is the engine's to know.
+        let backend = signal::open(&context).await?;
+        let printed = self.print(&backend, &context).await;
+        backend.close().await;
+        printed.map(|()| ExitCode::SUCCESS)
+    }
+
+    async fn print(&self, backend: &Backend, context: &Context) -> anyhow::Result<()> {
+        let run = resolve(backend, &self.run).await?;
         let (mut heard, mut pace) = (Heard::default(), Pace::default());
         loop {
             // First whether it has ended, then the lines: those said in between are not missed.
-            let ended = !self.follow || has_ended(&backend, run).await?;
+            let ended = !self.follow || has_ended(backend, run).await?;
             if ended || pace.is_due() {
                 let begun = Instant::now();
-                self.print_new(&backend, run, &mut heard, &context).await?;
+                self.print_new(backend, run, &mut heard, context).await?;
                 pace.took(begun.elapsed());
             }
             if ended {
-                return Ok(ExitCode::SUCCESS);
+                return Ok(());
             }
             tokio::time::sleep(LOOK).await;
         }
