@@ -46,7 +46,17 @@ const OPEN_RUNS: Metric = Metric::gauge(
 /// The metrics of the HTTP side. Those of the engine are in `milepost_engine::telemetry::metrics`.
 pub const HTTP_METRICS: &[&Metric] = &[&REQUESTS, &REQUEST_SECONDS, &STREAMS, &OPEN_RUNS];
 
-/// Installs the recorder, once per process. Has to happen before an engine is opened, which takes its handles then.
+const STATEMENTS: Metric = Metric::counter(
+    "milepost_store_statements_total",
+    &["store", "kind"],
+    "Round trips of this process to its database.",
+);
+
+/// What stores count by themselves. One in memory has nothing to count.
+pub const STORE_METRICS: &[&Metric] = &[&STATEMENTS];
+
+/// Installs the recorder, once per process. Has to happen before a store or an engine is opened, which take their handles
+/// then.
 pub fn install() -> PrometheusHandle {
     static INSTALLED: OnceLock<PrometheusHandle> = OnceLock::new();
     INSTALLED.get_or_init(build).clone()
@@ -65,7 +75,7 @@ fn build() -> PrometheusHandle {
     if metrics::set_global_recorder(recorder).is_err() {
         tracing::warn!("another recorder of metrics is installed in this process; /metrics shows nothing");
     }
-    HTTP_METRICS.iter().for_each(|metric| metric.describe());
+    HTTP_METRICS.iter().chain(STORE_METRICS).for_each(|metric| metric.describe());
     keep_up(handle.clone());
     handle
 }

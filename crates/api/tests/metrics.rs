@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
-use milepost_api::metrics::{HTTP_METRICS, OpenStream, install};
+use milepost_api::metrics::{HTTP_METRICS, OpenStream, STORE_METRICS, install};
 use milepost_api::{AppState, Settings, router};
 use milepost_engine::telemetry::metrics::{Kind, METRICS};
 use milepost_engine::{Config, Engine, NewRun};
@@ -39,7 +39,7 @@ fn names(text: &str) -> BTreeSet<&str> {
 #[test]
 fn every_metric_is_documented_with_its_type_and_labels_and_no_other_is() {
     let mut known = BTreeSet::new();
-    for metric in METRICS.iter().chain(HTTP_METRICS) {
+    for metric in METRICS.iter().chain(HTTP_METRICS).chain(STORE_METRICS) {
         let kind = match metric.kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",

@@ -5,6 +5,7 @@
 
 mod groups;
 pub mod memory;
+mod meter;
 pub mod migrations;
 pub mod postgres;
 pub mod rows;

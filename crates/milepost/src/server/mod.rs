@@ -60,9 +60,9 @@ impl Server {
     pub(crate) async fn open(config: &ServerConfig, listener: TcpListener) -> anyhow::Result<Server> {
         let address = listener.local_addr().context("the address cannot be read")?;
         let url = listen::url(address);
-        let store = config.db.value.open().await?;
-        // Before the engine, which counts with what is installed when it opens.
+        // Before store and engine, which count with what is installed when they open.
         milepost_api::metrics::install();
+        let store = config.db.value.open().await?;
         let engine = Arc::new(Engine::open_with(store, engine_config(config)).await?);
         let state = AppState::new(engine.clone(), settings(config));
         let answering = tokio::spawn(milepost_api::serve(listener, state.clone()));

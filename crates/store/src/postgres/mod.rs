@@ -44,6 +44,7 @@ use uuid::Uuid;
 pub use migrate::latest as latest_schema;
 pub use replay::replay;
 
+use crate::meter::Meter;
 use crate::rows::{
     Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
     Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
@@ -68,6 +69,7 @@ impl Default for Options {
 /// A pool of connections to one schema.
 pub struct PostgresStore {
     pool: Pool,
+    meter: Meter,
 }
 
 impl fmt::Debug for PostgresStore {
@@ -96,7 +98,7 @@ impl PostgresStore {
         } else {
             migrate::check(&client).await?;
         }
-        Ok(PostgresStore { pool: connect::pool(&config, options.pool_size)? })
+        Ok(PostgresStore { pool: connect::pool(&config, options.pool_size)?, meter: Meter::of("postgres") })
     }
 
     /// The version of the schema in the database.
@@ -104,7 +106,7 @@ impl PostgresStore {
     /// # Errors
     /// The database cannot be reached.
     pub async fn schema_version(&self) -> Result<u32> {
-        migrate::version(&**self.connection().await?).await
+        migrate::version(&**self.reading().await?).await
     }
 
     /// Makes the partitions of this month and the next two where they are missing; any node may call it at any time.
@@ -113,11 +115,29 @@ impl PostgresStore {
     /// # Errors
     /// The database cannot be reached, or is so busy that the partition could not be made now.
     pub async fn ensure_partitions(&self, now: Timestamp) -> Result<u32> {
-        migrate::ensure_partitions(&**self.connection().await?, now).await
+        migrate::ensure_partitions(&**self.writing().await?, now).await
     }
 
-    async fn connection(&self) -> Result<Object> {
+    /// A connection for something that only reads.
+    async fn reading(&self) -> Result<Object> {
+        self.meter.read();
         self.pool.get().await.map_err(StoreError::from)
+    }
+
+    async fn writing(&self) -> Result<Object> {
+        self.written().get().await.map_err(StoreError::from)
+    }
+
+    /// For what takes its connections itself, to write.
+    fn written(&self) -> &Pool {
+        self.meter.write();
+        &self.pool
+    }
+
+    /// The same, to read.
+    fn read(&self) -> &Pool {
+        self.meter.read();
+        &self.pool
     }
 }
 
@@ -128,31 +148,31 @@ impl Store for PostgresStore {
     }
 
     async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
-        commit::commit(&self.pool, &batch).await
+        commit::commit(self.written(), &batch).await
     }
 
     async fn ask(&self, questions: Vec<Question>) -> Result<(Box<dyn Transaction>, Vec<Answer>)> {
-        ask::ask(&self.pool, &questions).await
+        ask::ask(self.written(), &questions).await
     }
 
     async fn load_runs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<LoadedRun>> {
-        runs::load(&self.connection().await?, runs).await
+        runs::load(&self.reading().await?, runs).await
     }
 
     async fn head(&self, org: OrgId, run: RunId) -> Result<Option<HeadRow>> {
-        runs::head(&self.connection().await?, org, run).await
+        runs::head(&self.reading().await?, org, run).await
     }
 
     async fn last_seqs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<(OrgId, RunId, u64)>> {
-        runs::last_seqs(&self.connection().await?, runs).await
+        runs::last_seqs(&self.reading().await?, runs).await
     }
 
     async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>> {
-        runs::events(&self.connection().await?, org, run, after_seq, limit).await
+        runs::events(&self.reading().await?, org, run, after_seq, limit).await
     }
 
     async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>> {
-        runs::events_at(&self.connection().await?, org, run, seqs).await
+        runs::events_at(&self.reading().await?, org, run, seqs).await
     }
 
     async fn step_events(
@@ -163,60 +183,60 @@ impl Store for PostgresStore {
         after_seq: u64,
         limit: u32,
     ) -> Result<Vec<EventRow>> {
-        whole::step_events(&self.connection().await?, org, run, step_id, after_seq, limit).await
+        whole::step_events(&self.reading().await?, org, run, step_id, after_seq, limit).await
     }
 
     async fn timers_until(&self, after: Option<TimerRow>, until: Timestamp, limit: u32) -> Result<Vec<TimerRow>> {
-        runs::timers_until(&self.connection().await?, after, until, limit).await
+        runs::timers_until(&self.reading().await?, after, until, limit).await
     }
 
     async fn timers_of(&self, org: OrgId, run: RunId) -> Result<Vec<TimerRow>> {
-        runs::timers_of(&self.connection().await?, org, run).await
+        runs::timers_of(&self.reading().await?, org, run).await
     }
 
     async fn slots_to_wake(&self, limit: u32) -> Result<Vec<SlotRow>> {
-        runs::slots_to_wake(&self.connection().await?, limit).await
+        runs::slots_to_wake(&self.reading().await?, limit).await
     }
 
     async fn slots_to_wake_of(&self, org: OrgId, key: &str, limit: u32) -> Result<Vec<SlotRow>> {
-        runs::slots_to_wake_of(&self.connection().await?, org, key, limit).await
+        runs::slots_to_wake_of(&self.reading().await?, org, key, limit).await
     }
 
     async fn slot_of(&self, org: OrgId, run: RunId) -> Result<Option<SlotRow>> {
-        runs::slot_of(&self.connection().await?, org, run).await
+        runs::slot_of(&self.reading().await?, org, run).await
     }
 
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {
-        registry::heartbeat(&self.connection().await?, node, now, lease_ms).await
+        registry::heartbeat(&self.writing().await?, node, now, lease_ms).await
     }
 
     async fn leave(&self, node: NodeId) -> Result<()> {
-        registry::leave(&self.connection().await?, node).await
+        registry::leave(&self.writing().await?, node).await
     }
 
     async fn dead_nodes(&self, now: Timestamp) -> Result<Vec<NodeId>> {
-        runs::dead_nodes(&self.connection().await?, now).await
+        runs::dead_nodes(&self.reading().await?, now).await
     }
 
     async fn owned_runs(&self, node: NodeId, after: Option<RunId>, limit: u32) -> Result<Vec<(OrgId, RunId)>> {
-        runs::owned(&self.connection().await?, node, after, limit).await
+        runs::owned(&self.reading().await?, node, after, limit).await
     }
 
     async fn maintain(&self, now: Timestamp) -> Result<()> {
         self.ensure_partitions(now).await?;
-        runs::forget_nodes(&self.connection().await?, now).await
+        runs::forget_nodes(&self.writing().await?, now).await
     }
 
     async fn forget_runs(&self, ended_before: Timestamp, limit: u32) -> Result<Forgotten> {
-        forget::forget_runs(&self.pool, ended_before, migrate::now(), limit).await
+        forget::forget_runs(self.written(), ended_before, migrate::now(), limit).await
     }
 
     async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()> {
-        registry::put_blob(&self.connection().await?, org, blob).await
+        registry::put_blob(&self.writing().await?, org, blob).await
     }
 
     async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>> {
-        registry::blob(&self.connection().await?, org, hash).await
+        registry::blob(&self.reading().await?, org, hash).await
     }
 
     async fn deploy(
@@ -227,19 +247,19 @@ impl Store for PostgresStore {
         revision_id: Uuid,
         now: Timestamp,
     ) -> Result<Deployed> {
-        definitions::deploy(&mut self.connection().await?, org, tag, target, revision_id, now).await
+        definitions::deploy(&mut self.writing().await?, org, tag, target, revision_id, now).await
     }
 
     async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>> {
-        definitions::tag(&self.connection().await?, org, tag).await
+        definitions::tag(&self.reading().await?, org, tag).await
     }
 
     async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
-        definitions::tags(&self.connection().await?, org, after, limit).await
+        definitions::tags(&self.reading().await?, org, after, limit).await
     }
 
     async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {
-        logs::append(&self.connection().await?, &chunks).await
+        logs::append(&self.writing().await?, &chunks).await
     }
 
     async fn logs(
@@ -250,59 +270,59 @@ impl Store for PostgresStore {
         after: Option<&LogPosition>,
         limit: u32,
     ) -> Result<Vec<LogChunkRow>> {
-        logs::read(&self.connection().await?, org, run, step, after, limit).await
+        logs::read(&self.reading().await?, org, run, step, after, limit).await
     }
 
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {
-        project::project(&self.pool, &writes).await
+        project::project(self.written(), &writes).await
     }
 
     async fn drop_projection(&self, org: OrgId, run: RunId) -> Result<()> {
-        project::drop_projection(&self.connection().await?, org, run).await
+        project::drop_projection(&self.writing().await?, org, run).await
     }
 
     async fn transitions(&self, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>> {
-        runs::transitions(&self.connection().await?, org, run).await
+        runs::transitions(&self.reading().await?, org, run).await
     }
 
     async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>> {
-        project::snapshot(&self.connection().await?, org, run).await
+        project::snapshot(&self.reading().await?, org, run).await
     }
 
     async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
-        project::projection(&self.connection().await?, org, run).await
+        project::projection(&self.reading().await?, org, run).await
     }
 
     async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
-        whole::read_run(&self.connection().await?, org, run).await
+        whole::read_run(&self.reading().await?, org, run).await
     }
 
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {
-        project::steps_by_id(&self.connection().await?, org, run, ids).await
+        project::steps_by_id(&self.reading().await?, org, run, ids).await
     }
 
     async fn list_runs(&self, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>> {
-        list::list_runs(&self.connection().await?, org, filter).await
+        list::list_runs(&self.reading().await?, org, filter).await
     }
 
     async fn count_matching(&self, org: OrgId, filter: &RunFilter, up_to: u64) -> Result<u64> {
-        list::count_matching(&self.connection().await?, org, filter, up_to).await
+        list::count_matching(&self.reading().await?, org, filter, up_to).await
     }
 
     async fn status_counts(&self) -> Result<Vec<(OrgId, RunStatus, u64)>> {
-        list::status_counts(&self.connection().await?).await
+        list::status_counts(&self.reading().await?).await
     }
 
     async fn open_runs(&self, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>> {
-        runs::open(&self.connection().await?, after, limit).await
+        runs::open(&self.reading().await?, after, limit).await
     }
 
     async fn unprojected(&self, limit: u32) -> Result<Vec<(OrgId, RunId, u64)>> {
-        doctor::unprojected(&self.pool, limit).await
+        doctor::unprojected(self.read(), limit).await
     }
 
     async fn log_gaps(&self, limit: u32) -> Result<Vec<LogGap>> {
-        doctor::log_gaps(&self.pool, limit).await
+        doctor::log_gaps(self.read(), limit).await
     }
 
     async fn count_runs(&self) -> Result<u64> {

@@ -37,6 +37,7 @@ use nodes::{Lock, NodeLocks};
 use readers::Readers;
 use writer::Writer;
 
+use crate::meter::Meter;
 use crate::rows::{
     Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
     Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
@@ -82,8 +83,10 @@ impl SqliteStore {
     /// # Errors
     /// As [`SqliteStore::open`].
     pub fn open_with(path: &Path, options: Options) -> Result<SqliteStore> {
-        let writer = if options.read_only { None } else { Some(Arc::new(Writer::start(path, options.migrate)?)) };
-        Ok(SqliteStore { readers: Readers::open(path)?, writer, locks: Arc::new(NodeLocks::beside(path)) })
+        let meter = Meter::of("sqlite");
+        let write = || Writer::start(path, options.migrate, meter.clone()).map(Arc::new);
+        let writer = (!options.read_only).then(write).transpose()?;
+        Ok(SqliteStore { readers: Readers::open(path, meter)?, writer, locks: Arc::new(NodeLocks::beside(path)) })
     }
 
     /// The number of the database's schema.

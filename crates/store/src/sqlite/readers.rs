@@ -8,6 +8,7 @@ use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
 use super::open;
+use crate::meter::Meter;
 use crate::{Result, StoreError};
 
 /// More at a time would only take turns on the processor.
@@ -18,16 +19,18 @@ pub(super) struct Readers {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
     permits: Semaphore,
+    meter: Meter,
 }
 
 impl Readers {
     /// Opens one connection at once, so that a database that cannot be read is noticed here.
-    pub(super) fn open(path: &Path) -> Result<Arc<Readers>> {
+    pub(super) fn open(path: &Path, meter: Meter) -> Result<Arc<Readers>> {
         let first = open::reader(path)?;
         Ok(Arc::new(Readers {
             path: path.to_owned(),
             idle: Mutex::new(vec![first]),
             permits: Semaphore::new(CONNECTIONS),
+            meter,
         }))
     }
 
@@ -36,6 +39,7 @@ impl Readers {
         self: &Arc<Readers>,
         work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.meter.read();
         let readers = Arc::clone(self);
         let gone = |error: &dyn std::fmt::Display| StoreError::Unavailable(format!("a read did not end: {error}"));
         let _permit = self.permits.acquire().await.map_err(|error| gone(&error))?;

@@ -20,6 +20,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use super::{open, read, write};
+use crate::meter::Meter;
 use crate::rows::{Answer, Batch, Question, WriteResult};
 use crate::{Result, StoreError, Transaction};
 
@@ -34,10 +35,11 @@ pub(super) struct Writer {
     /// `None` only while being dropped.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    meter: Meter,
 }
 
 impl Writer {
-    pub(super) fn start(path: &Path, migrate: bool) -> Result<Writer> {
+    pub(super) fn start(path: &Path, migrate: bool, meter: Meter) -> Result<Writer> {
         let mut conn = open::writer(path, migrate)?;
         let (jobs, queue) = channel::<Job>();
         let thread = std::thread::Builder::new()
@@ -48,10 +50,11 @@ impl Writer {
                 }
             })
             .map_err(|error| StoreError::Unavailable(format!("no thread for the writer: {error}")))?;
-        Ok(Writer { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Writer { jobs: Some(jobs), thread: Some(thread), meter })
     }
 
     fn send(&self, job: Job) -> Result<()> {
+        self.meter.write();
         self.jobs.as_ref().and_then(|jobs| jobs.send(job).ok()).ok_or_else(ended)
     }
 
