@@ -1,6 +1,7 @@
 //! The verbs that work the same on a database and on a server, here on a database.
 
 use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader};
 
 use super::processes::{SLOW, has_happened, send};
 use super::{Place, example, finish};
@@ -83,8 +84,10 @@ fn who_stops_watching_does_not_stop_the_run() {
     let file = place.file("slow.yaml", SLOW);
     let run = place.start(&["run", &file]);
     has_happened(&place, "StepStarted", "second");
-    let watch = place.start(&["runs", "watch", "last", "--db", ".milepost/milepost.db"]);
-    // Ctrl-C means leaving once it listens, and ends it before: either way the run is left alone.
+    let mut watch = place.start(&["runs", "watch", "last", "--db", ".milepost/milepost.db"]);
+    // Once it shows something it listens to Ctrl-C.
+    let mut shown = BufReader::new(watch.stderr.take().expect("standard error"));
+    shown.read_line(&mut String::new()).expect("a line of progress");
     send(&watch, rustix::process::Signal::INT);
     assert_ne!(finish(watch).code, 0);
     place.file("go", "");
