@@ -37,14 +37,14 @@ impl Retention {
 
     /// Batches until nothing is left. Answers how long to wait for the next pass.
     async fn pass(&self) -> Result<Duration> {
-        let mut forgotten = Forgotten { runs: 0, partitions: 0, more: true };
+        let mut forgotten = Forgotten { more: true, ..Forgotten::default() };
         while forgotten.more {
             let begun = Instant::now();
             let batch = self.run_once(self.clock.now()).await?;
             forgotten.runs += batch.runs;
             forgotten.partitions += batch.partitions;
             forgotten.more = batch.more;
-            if batch.more && batch.runs == 0 && batch.partitions == 0 {
+            if batch.is_blocked() {
                 break;
             }
             if batch.more {

@@ -108,7 +108,7 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Removes runs that ended before this moment, with all that belongs to them: at most `limit` of them, in portions that
     /// no commit waits for long. Runs that have an owner, that were opened again, or that another run builds upon stay.
-    /// When there is `more` and nothing was removed, somebody else is in the way: try again later, not at once.
+    /// When it is blocked, somebody else is in the way: try again later, not at once.
     ///
     /// On Postgres, events, steps and logs of a run may stay until its month is dropped; nobody sees them.
     async fn forget_runs(&self, ended_before: Timestamp, limit: u32) -> Result<Forgotten>;

@@ -243,7 +243,7 @@ impl Tables {
         self.snapshots.retain(|key, _| !keys.contains(key));
         self.steps.retain(|(key, _), _| !keys.contains(key));
         self.logs.retain(|(key, _), _| !keys.contains(key));
-        Forgotten { runs: keys.len() as u64, partitions: 0, more: more || frees_others }
+        Forgotten { runs: keys.len() as u64, more: more || frees_others, ..Forgotten::default() }
     }
 
     /// Newest first.

@@ -52,7 +52,11 @@ pub(super) async fn forget_runs(pool: &Pool, ended_before: Timestamp, now: Times
     let dropped = months::drop_empty(pool, ended_before).await?;
     forgotten.partitions = dropped.partitions;
     // A month that somebody is reading is dropped the next time, and not emptied meanwhile.
-    forgotten.more = dropped.busy || leftovers(pool, ended_before, now, limit).await?;
+    if dropped.busy {
+        forgotten.more = true;
+    } else {
+        (forgotten.remains, forgotten.more) = leftovers(pool, ended_before, now, limit).await?;
+    }
     Ok(forgotten)
 }
 
@@ -116,21 +120,24 @@ async fn heads(connection: &Object, runs: &[(OrgId, RunId)], ended_before: Times
     rows.first().map_or(Ok((0, false)), |row| Ok((columns::seq(col(row, 0)?)?, col(row, 1)?)))
 }
 
-/// Removes what is left of at most `limit` runs, where no month takes it along soon. Answers whether there are more.
-async fn leftovers(pool: &Pool, ended_before: Timestamp, now: Timestamp, limit: u32) -> Result<bool> {
+/// Removes what is left of at most `limit` runs, where no month takes it along soon. Answers of how many, and whether
+/// there are more.
+async fn leftovers(pool: &Pool, ended_before: Timestamp, now: Timestamp, limit: u32) -> Result<(u64, bool)> {
     let connection = pool.get().await?;
     let before = months::emptied_before(&connection, ended_before, now).await?;
-    let mut room = i64::from(limit);
+    let (mut cleared, mut room) = (0, i64::from(limit));
     loop {
         let sql = "SELECT org_id, run_id FROM forgotten_runs WHERE run_id < $1 ORDER BY run_id LIMIT $2";
         let rows = query(&connection, sql, &[&before, &LEFTOVERS.min(room)]).await?;
         if rows.is_empty() {
             // None at all, or none that there was room for.
-            return Ok(room == 0 && !query(&connection, sql, &[&before, &1_i64]).await?.is_empty());
+            let more = room == 0 && !query(&connection, sql, &[&before, &1_i64]).await?.is_empty();
+            return Ok((cleared, more));
         }
         let runs: Vec<(OrgId, RunId)> = rows.iter().map(|row| columns::org_run(row, 0)).collect::<Result<_>>()?;
         room -= i64::try_from(runs.len()).unwrap_or(i64::MAX);
         clear(&connection, &runs).await?;
+        cleared += runs.len() as u64;
     }
 }
 

@@ -259,10 +259,20 @@ pub struct TransitionRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forgotten {
     pub runs: u64,
+    /// Runs that went before, of which the last rows went now.
+    pub remains: u64,
     /// Partitions that were dropped, of all tables together.
     pub partitions: u32,
     /// There are runs left to forget, or remains of some.
     pub more: bool,
+}
+
+impl Forgotten {
+    /// There is more, but somebody else is in the way.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.more && self.runs == 0 && self.remains == 0 && self.partitions == 0
+    }
 }
 
 /// A problem that a look over the whole database found.
