@@ -37,7 +37,18 @@ pub(crate) fn base() -> OpenApi {
 /// The document as it is served.
 #[must_use]
 pub fn document() -> OpenApi {
-    crate::routes::api().split_for_parts().1
+    finished(crate::routes::api().split_for_parts().1)
+}
+
+/// Gives every call a name of its own: `runs_list` beside `workflows_list`.
+pub(crate) fn finished(mut api: OpenApi) -> OpenApi {
+    for item in api.paths.paths.values_mut() {
+        for call in [&mut item.get, &mut item.post, &mut item.put, &mut item.delete].into_iter().flatten() {
+            let tag = call.tags.iter().flatten().next().cloned().unwrap_or_default();
+            call.operation_id = call.operation_id.take().map(|name| format!("{tag}_{name}"));
+        }
+    }
+    api
 }
 
 /// What any call may answer.

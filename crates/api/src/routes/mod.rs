@@ -40,7 +40,7 @@ pub(crate) fn api() -> OpenApiRouter<AppState> {
 /// All that the server answers.
 pub fn router(state: AppState) -> Router {
     let (calls, document) = api().split_for_parts();
-    docs::remember(&document);
+    docs::remember(&openapi::finished(document));
     // Streams are never held back to be compressed.
     let compressed = SizeAbove::new(1024).and(NotForContentType::const_new("text/event-stream"));
     calls

@@ -20,6 +20,22 @@ async fn the_description_is_served() {
     assert!(served.body["openapi"].as_str().unwrap().starts_with("3.1"));
 }
 
+/// Programs are made from it, and their functions are named by these.
+#[test]
+fn every_call_has_a_name_of_its_own() {
+    let document = serde_json::to_value(milepost_api::openapi_document()).unwrap();
+    let paths = document["paths"].as_object().unwrap().values();
+    let mut names: Vec<&str> = paths
+        .flat_map(|path| path.as_object().unwrap().values())
+        .filter_map(|call| call["operationId"].as_str())
+        .collect();
+    let count = names.len();
+    assert!(count >= 25);
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
+
 /// Every reference of the document points at something in it.
 #[test]
 fn the_description_is_whole() {
