@@ -195,8 +195,43 @@ impl World {
         }
     }
 
+    /// Brings some runs to their end, projected and in nobody's hands.
+    async fn end_some(&mut self, stores: &[Arc<dyn Store>], context: &str) {
+        for _ in 0..4 {
+            let Some(index) = self.any_run() else { return };
+            let Known { run, last_seq, projected, .. } = self.runs[index];
+            let ended = StatusWrite {
+                status: *self.random.pick(&[RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled]),
+                started_at: Some(at(1)),
+                completed_at: Some(self.ended_at()),
+            };
+            let head = HeadWrite::Update { status: Some(ended.clone()), owner: None };
+            let batch = Batch { writes: vec![RunWrite { head, ..advance(run, last_seq, 0) }] };
+            let known = self.runs[index].head.clone();
+            let row = SnapshotRow {
+                status: ended.status,
+                completed_at: ended.completed_at,
+                workflow: known.workflow.to_string(),
+                request_id: known.request_id,
+                base_run: known.base_run,
+                parent_run: known.parent_run,
+                created_at: known.created_at,
+                ..snapshot(run, last_seq)
+            };
+            let write = ProjectionWrite { release: true, ..project(projected, row) };
+            let mut results = Vec::new();
+            for store in stores {
+                let committed = outcome(store.commit(Arc::new(batch.clone())).await);
+                results.push((committed, outcome(store.project(vec![write.clone()]).await)));
+            }
+            same(stores, &results, context, &(batch, write));
+            self.runs[index].projected = last_seq;
+        }
+    }
+
     /// Those that went are no part of the world any more: a store may keep remains of them that nobody asks for.
     async fn forget(&mut self, stores: &[Arc<dyn Store>], context: &str) {
+        self.end_some(stores, context).await;
         let ended_before = self.ended_at();
         let mut results = Vec::new();
         for store in stores {

@@ -172,7 +172,7 @@ async fn an_older_schema_is_brought_up_to_date_with_what_it_holds() {
     let of_workflow = RunFilter { workflow: Some("w".to_owned()), limit: 5, ..RunFilter::default() };
     assert_eq!(store.list_runs(ORG, &of_workflow).await.unwrap()[0].run, id);
     // Logs of steps have the months that heads have.
-    let months = "SELECT array_agg(regexp_replace(inhrelid::regclass::text, $1, '') ORDER BY 1) FROM pg_inherits
+    let months = "SELECT array_agg(regexp_replace(inhrelid::regclass::text, $1, '') ORDER BY inhrelid::regclass::text) FROM pg_inherits
         WHERE inhparent = $1::text::regclass";
     let of = async |table: &str| old.query_one(months, &[&table]).await.unwrap().get::<_, Vec<String>>(0);
     assert_eq!(of("step_logs").await, of("runs").await);

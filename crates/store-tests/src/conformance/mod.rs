@@ -33,7 +33,7 @@ pub async fn conformance(store: Arc<dyn Store>) {
     nodes::check(&*store).await;
     registry::check(&*store).await;
     logs::check(&*store).await;
-    projections::check(&*store).await;
+    projections::check(&store).await;
     lists::check(&*store).await;
     retention::check(&store).await;
     doctor::check(&*store).await;

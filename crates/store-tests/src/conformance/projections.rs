@@ -1,5 +1,7 @@
 //! What is derived from the log.
 
+use std::sync::Arc;
+
 use milepost_core::hash::Digest;
 use milepost_core::id::{OrgId, RunId, SignalId};
 use milepost_core::json::Json;
@@ -15,11 +17,13 @@ use crate::rows::{
 };
 use WriteResult::{Conflict, Written};
 
-pub(super) async fn check(store: &dyn Store) {
+pub(super) async fn check(shared: &Arc<dyn Store>) {
+    let store = &**shared;
     every_column_of_a_snapshot_comes_back(store).await;
     a_projection_is_written_only_from_where_it_stands(store).await;
     steps_are_replaced_one_by_one(store).await;
     a_dropped_projection_can_be_made_anew(store).await;
+    a_projection_is_read_as_of_one_moment(shared).await;
     a_run_is_read_in_one_go(store).await;
     the_events_of_one_step_are_read_alone(store).await;
     a_run_is_released_only_at_the_end_of_its_log(store).await;
@@ -123,6 +127,35 @@ async fn a_dropped_projection_can_be_made_anew(store: &dyn Store) {
     assert_eq!(put(store, project(0, snapshot(run, 5))).await, Written);
     assert_eq!(store.projection(ORG, run).await.unwrap(), Some((snapshot(run, 5), Vec::new())), "nothing came back");
     assert_eq!(store.projection(OrgId(2), run).await.unwrap(), None);
+}
+
+/// Each write says everywhere which one it was.
+async fn a_projection_is_read_as_of_one_moment(store: &Arc<dyn Store>) {
+    const WRITES: u64 = 150;
+    let run = new_run();
+    let numbered = move |seq: u64| {
+        let row = |id: &str| StepRow { output_seq: Some(seq), ..step(id, StepStatus::Running) };
+        ProjectionWrite { steps: ["a", "b", "c"].map(row).to_vec(), ..project(seq - 1, snapshot(run, seq)) }
+    };
+    assert_eq!(put(&**store, numbered(1)).await, Written);
+    let writing = tokio::spawn({
+        let store = store.clone();
+        async move {
+            for seq in 2..=WRITES {
+                assert_eq!(put(&*store, numbered(seq)).await, Written);
+            }
+        }
+    });
+    let mut seen = 0;
+    while seen < WRITES {
+        let (snapshot, steps) = store.projection(ORG, run).await.unwrap().unwrap();
+        assert!(
+            steps.len() == 3 && steps.iter().all(|step| step.output_seq == Some(snapshot.last_event_seq)),
+            "{steps:?}"
+        );
+        seen = snapshot.last_event_seq;
+    }
+    writing.await.unwrap();
 }
 
 async fn a_run_is_released_only_at_the_end_of_its_log(store: &dyn Store) {
