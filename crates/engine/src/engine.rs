@@ -476,6 +476,7 @@ impl Engine {
 
     /// Waits until all that was committed so far is projected.
     pub async fn flush_projections(&self) {
+        self.inbox.caught_up().await;
         self.projector.flush().await;
     }
 

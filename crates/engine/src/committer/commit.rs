@@ -216,6 +216,7 @@ impl Committer {
     pub(super) fn committed(&mut self, (result, runs, persisted_at, since): Done) {
         let now = Instant::now();
         self.count_commit(&runs, now - since);
+        self.passed.append(&mut self.marks);
         self.again.append(&mut self.held);
         match result {
             Ok(results) => {

@@ -160,12 +160,31 @@ impl Request {
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox {
     sender: mpsc::Sender<Request>,
+    marks: mpsc::UnboundedSender<Mark>,
 }
 
+/// Where requests come out.
+pub(crate) struct Outbox {
+    requests: mpsc::Receiver<Request>,
+    marks: mpsc::UnboundedReceiver<Mark>,
+}
+
+/// Somebody who waits until the batch on its way has been handed on.
+type Mark = oneshot::Sender<()>;
+
 impl Inbox {
-    pub(crate) fn new() -> (Inbox, mpsc::Receiver<Request>) {
-        let (sender, receiver) = mpsc::channel(QUEUE);
-        (Inbox { sender }, receiver)
+    pub(crate) fn new() -> (Inbox, Outbox) {
+        let (sender, requests) = mpsc::channel(QUEUE);
+        let (mark, marks) = mpsc::unbounded_channel();
+        (Inbox { sender, marks: mark }, Outbox { requests, marks })
+    }
+
+    /// Waits until what is in the database now has been handed to the projector: who saw it there may be first.
+    pub(crate) async fn caught_up(&self) {
+        let (mark, passed) = oneshot::channel();
+        if self.marks.send(mark).is_ok() {
+            let _ = passed.await;
+        }
     }
 
     /// Puts a request in line and waits until it is written.
@@ -197,6 +216,9 @@ pub(crate) struct Committer {
     again: Vec<Request>,
     /// Commits for which the projector had no room.
     unprojected: Vec<Committed>,
+    /// Who waits for the batch on its way, and for whom it has arrived.
+    marks: Vec<Mark>,
+    passed: Vec<Mark>,
     /// By plan: whether this node has all its skills.
     runnable: HashMap<Digest, bool>,
     /// Requests for runs that cannot be read before the batch on its way has arrived.
@@ -234,6 +256,8 @@ impl Committer {
             ready: ReadyQueue::new(parts.inline_concurrency),
             again: Vec::new(),
             unprojected: Vec::new(),
+            marks: Vec::new(),
+            passed: Vec::new(),
             runnable: HashMap::new(),
             held: Vec::new(),
             unsure: HashMap::new(),
@@ -244,7 +268,8 @@ impl Committer {
     }
 
     /// Runs until told to stop; then writes what was taken and ends.
-    pub(crate) async fn run(mut self, mut requests: mpsc::Receiver<Request>, mut stop: oneshot::Receiver<()>) {
+    pub(crate) async fn run(mut self, outbox: Outbox, mut stop: oneshot::Receiver<()>) {
+        let Outbox { mut requests, mut marks } = outbox;
         let mut taken = Vec::with_capacity(BATCH_REQUESTS);
         let mut stopping = false;
         loop {
@@ -257,6 +282,7 @@ impl Committer {
                 tokio::select! {
                     biased;
                     done = commit::done(&mut self.in_flight) => self.committed(done),
+                    Some(mark) = marks.recv() => self.marks.push(mark),
                     _ = &mut stop, if !stopping => stopping = true,
                     count = requests.recv_many(&mut taken, BATCH_REQUESTS), if !stopping && has_room => {
                         if count == 0 {
@@ -267,6 +293,13 @@ impl Committer {
             }
             for committed in self.unprojected.drain(..) {
                 self.parts.projector.committed(committed).await;
+            }
+            if self.in_flight.is_none() {
+                self.passed.append(&mut self.marks);
+            }
+            for mark in self.passed.drain(..) {
+                // One that no longer waits is no loss.
+                let _ = mark.send(());
             }
             taken.append(&mut self.again);
             if !taken.is_empty() {
