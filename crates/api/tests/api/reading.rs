@@ -92,6 +92,8 @@ async fn a_query_that_does_not_fit_is_told() {
     api.get("/api/v1/runs?limit=0").await.is_problem(400, "bad_limit");
     api.get("/api/v1/runs?limit=x").await.is_problem(400, "bad_query");
     api.get("/api/v1/runs?cursor=x").await.is_problem(400, "bad_cursor");
+    let run = api.ended_run(&echo()).await;
+    api.get(&format!("/api/v1/runs/{run}/logs?cursor=x")).await.is_problem(400, "bad_cursor");
 }
 
 #[tokio::test]
