@@ -5,7 +5,7 @@ use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use milepost_core::id::RunId;
+use milepost_core::id::{RunId, TaskId};
 use serde::de::DeserializeOwned;
 
 use crate::error::{Problem, Result};
@@ -132,6 +132,26 @@ impl<S: Send + Sync> FromRequestParts<S> for RunPath {
 #[derive(serde::Deserialize)]
 struct RunParts {
     run_id: String,
+}
+
+/// The task that a path names.
+pub(crate) struct TaskPath(pub(crate) TaskId);
+
+impl<S: Send + Sync> FromRequestParts<S> for TaskPath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<TaskPath> {
+        let TaskParts { task_id } = path(parts, state).await?;
+        task_id.parse().map(TaskPath).map_err(|_| {
+            let detail = format!("`{task_id}` is not a task id; it comes with the task");
+            Problem::new(StatusCode::NOT_FOUND, "unknown_task", detail)
+        })
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct TaskParts {
+    task_id: String,
 }
 
 fn parse_run(text: &str) -> Result<RunId> {

@@ -17,6 +17,7 @@ use crate::error::Problem;
     tags(
         (name = "runs", description = "Start runs, look at them, talk to them"),
         (name = "streams", description = "Events as they happen"),
+        (name = "workers", description = "Carry steps out"),
         (name = "workflows", description = "Documents and the names that point at them"),
         (name = "server", description = "The server itself"),
     ),

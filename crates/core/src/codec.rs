@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{BaseRun, Body, ErrorInfo, Event, ParentStep, Queued, Started, StepRef};
+use crate::event::{BaseRun, Body, ErrorInfo, Event, Lease, ParentStep, Queued, Started, StepRef};
 use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId};
 use crate::json::Json;
@@ -146,6 +146,11 @@ struct ParentData {
 struct StartedData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     worker: Option<String>,
+    /// Of a step that a worker was given: its name, and what its answer must carry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    worker_id: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lease: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     items: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -251,8 +256,15 @@ fn encode_data(body: &Body, plan: &Plan) -> Json {
 
 fn encode_started(started: &Started) -> Json {
     // The shape of nearly every start; the general way costs a microsecond more.
-    if let Started { worker: Some(worker), items: None, child: None, waits_for: None, due_at: None, input_hash } =
-        started
+    if let Started {
+        worker: Some(worker),
+        lease: None,
+        items: None,
+        child: None,
+        waits_for: None,
+        due_at: None,
+        input_hash,
+    } = started
     {
         return Json::trusted(match input_hash {
             None => format!("{{\"worker\":\"{worker}\"}}"),
@@ -261,6 +273,8 @@ fn encode_started(started: &Started) -> Json {
     }
     text(&StartedData {
         worker: started.worker.map(|worker| worker.to_string()),
+        worker_id: started.lease.as_ref().map(|lease| lease.worker.clone()),
+        lease: started.lease.as_ref().map(|lease| format!("{:016x}", lease.nonce)),
         items: started.items,
         child_run_id: started.child,
         waits_for: started.waits_for.clone(),
@@ -348,8 +362,12 @@ fn decode_started(data: StartedData) -> Result<Started, String> {
         None => None,
         Some(text) => Some(text.parse::<NodeId>().map_err(|error| format!("worker `{text}`: {error}"))?),
     };
+    let nonce = |text: &String| u64::from_str_radix(text, 16).map_err(|error| format!("lease `{text}`: {error}"));
+    let nonce = data.lease.as_ref().map(nonce).transpose()?;
+    let lease = data.worker_id.zip(nonce).map(|(worker, nonce)| Lease { worker, nonce });
     Ok(Started {
         worker,
+        lease,
         items: data.items,
         child: data.child_run_id,
         waits_for: data.waits_for,

@@ -1,9 +1,11 @@
 //! What can happen to a run. An event is a fact: past tense, never changed, applied in the order of `seq`.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::hash::Digest;
-use crate::id::{EventId, NodeId, OrgId, RunId, SignalId};
+use crate::id::{EventId, NodeId, OrgId, RunId, SignalId, TaskId};
 use crate::json::Json;
 use crate::plan::{Plan, StepIndex};
 use crate::status::{RunStatus, SkipReason};
@@ -187,6 +189,8 @@ pub struct ParentStep {
 pub struct Started {
     /// The node whose executor has it.
     pub worker: Option<NodeId>,
+    /// The worker that was given it, and the secret that its answer must carry.
+    pub lease: Option<Lease>,
     /// A `foreach` step: how many items.
     pub items: Option<u32>,
     /// A `workflow` step: its child run.
@@ -196,6 +200,14 @@ pub struct Started {
     /// When a timer ends it: the end of a `sleep`, or the time limit of a step that has no executor.
     pub due_at: Option<Timestamp>,
     pub input_hash: Option<Digest>,
+}
+
+/// A step in the hands of a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Its name, with a part that is new whenever it starts.
+    pub worker: Arc<str>,
+    pub nonce: u64,
 }
 
 impl Body {
@@ -251,6 +263,20 @@ impl Body {
             _ => 0,
         };
         128 + variable as u64
+    }
+}
+
+impl TaskId {
+    /// Derived, so that nobody has to remember it: all attempts of a step are one task. Looks like a UUIDv7 of the moment
+    /// its run was made, so tasks of one run lie side by side.
+    #[must_use]
+    pub fn of(run: RunId, step: StepRef) -> TaskId {
+        let item = step.item.map_or(0, |item| u64::from(item) + 1);
+        let parts = [b"milepost.task".as_slice(), run.0.as_bytes(), &step.step.to_be_bytes(), &item.to_be_bytes()];
+        let digest = Digest::of_parts(parts);
+        let mut bytes = *run.0.as_bytes();
+        bytes[8..].copy_from_slice(&digest.0[..8]);
+        TaskId(uuid::Builder::from_bytes(bytes).with_variant(uuid::Variant::RFC4122).into_uuid())
     }
 }
 

@@ -53,6 +53,10 @@ uuid_id! {
     SignalId
 }
 uuid_id! {
+    /// A step of a run that waits for a worker, or that one has.
+    TaskId
+}
+uuid_id! {
     /// One event of a run's log, derived from the run and the event's sequence number.
     EventId
 }

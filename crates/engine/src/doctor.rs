@@ -126,8 +126,9 @@ async fn has_wake_up(
     if owned || state.waits_for_people() || state.armed_timers().next().is_some() {
         return Ok(true);
     }
-    if state.needs_node() {
-        return Ok(false);
+    if state.has_leases() || state.needs_node() {
+        // Each step in the hands of a worker, or in line for one, has a row; one step that moves is enough.
+        return Ok(!store.tasks_of(head.org, head.run).await?.is_empty());
     }
     for child in state.awaited_children() {
         if store.head(head.org, child).await?.is_some_and(|child| !child.status.is_terminal()) {

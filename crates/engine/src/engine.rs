@@ -8,7 +8,7 @@ use milepost_core::event::BaseRun;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
 use milepost_core::json::Json;
 use milepost_core::limits::Limits;
-use milepost_core::plan::{Action, Plan, Runtime};
+use milepost_core::plan::{Action, Plan, PlanStep, Runtime};
 use milepost_core::record::EventRow;
 use milepost_core::run::{Command, RunState, Signal, StartRun, Starting};
 use milepost_core::status::RunStatus;
@@ -29,12 +29,13 @@ use crate::plans::Plans;
 use crate::projector::{self, Projector, ProjectorHandle};
 use crate::reaper::Reaper;
 use crate::retention::Retention;
-use crate::skills::{BuiltInOptions, LogSink, SkillContext, SkillError, Skills};
+use crate::skills::{BUILT_IN, BuiltInOptions, LogSink, SkillContext, SkillError, Skills};
 use crate::streams::{self, EventStream, Hub};
 use crate::telemetry::{OtlpConfig, Telemetry, Tracing};
 use crate::timers::{TimerHandle, Timers};
 use crate::view::RunSummary;
 use crate::watch::Watchers;
+use crate::workers::{LeaseKeeper, Leases, Puller};
 
 /// How an engine is set up.
 pub struct Config {
@@ -53,6 +54,8 @@ pub struct Config {
     /// Without it the engine only writes what it is asked to: it begins no steps, fires no timers and takes nothing over.
     /// What it leaves ready is taken over by another node once this one has gone.
     pub takes_steps: bool,
+    /// Steps that nobody in this process can carry out wait for workers; without it, runs that have such steps are refused.
+    pub workers: bool,
     /// Where traces of the runs that end here are sent, if anywhere.
     pub traces: Option<OtlpConfig>,
 }
@@ -69,6 +72,7 @@ impl Default for Config {
             log: None,
             retention: None,
             takes_steps: true,
+            workers: false,
             traces: None,
         }
     }
@@ -108,9 +112,12 @@ pub struct Engine {
     pub(crate) org: OrgId,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) plans: Arc<Plans>,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     limits: Limits,
-    inbox: Inbox,
+    pub(crate) inbox: Inbox,
+    pub(crate) leases: Arc<Leases>,
+    /// Steps may wait for workers.
+    workers: bool,
     executor: Executor,
     projector: ProjectorHandle,
     pub(crate) logs: LogHandle,
@@ -153,6 +160,7 @@ impl Engine {
         let watchers = Arc::new(Watchers::new(streams.clone()));
         let (logs, log_inbox) = LogHandle::new(config.limits.log_bytes, config.log, config.clock.clone());
         let executor = Executor::new(config.skills, config.limits.clone(), inbox.clone(), logs.clone());
+        let leases = Arc::new(Leases::new(logs.clone()));
         let committer = Committer::new(Parts {
             node,
             store: store.clone(),
@@ -160,6 +168,8 @@ impl Engine {
             clock: config.clock.clone(),
             limits: config.limits.clone(),
             executor: executor.clone(),
+            leases: leases.clone(),
+            workers: config.workers,
             projector: projector.clone(),
             timers: timers.clone(),
             watchers: watchers.clone(),
@@ -174,6 +184,7 @@ impl Engine {
             store: store.clone(),
             clock: config.clock.clone(),
             inbox: inbox.clone(),
+            leases: leases.clone(),
             lease_ms: config.node_lease_ms,
         };
         let committer = tokio::spawn(committer.run(requests, stopped));
@@ -189,7 +200,25 @@ impl Engine {
         ];
         if config.takes_steps {
             reaper.run_once(config.clock.now()).await?;
-            let lookout = Lookout { store: store.clone(), executor: executor.clone(), inbox: inbox.clone() };
+            let lookout = Lookout {
+                store: store.clone(),
+                executor: executor.clone(),
+                leases: leases.clone(),
+                inbox: inbox.clone(),
+            };
+            let keeper = LeaseKeeper {
+                node,
+                store: store.clone(),
+                clock: config.clock.clone(),
+                inbox: inbox.clone(),
+                leases: leases.clone(),
+            };
+            if config.workers {
+                let clock = config.clock.clone();
+                let puller = Puller { node, store: store.clone(), clock, inbox: inbox.clone() };
+                services.push(tokio::spawn(puller.run()));
+            }
+            services.push(tokio::spawn(keeper.run()));
             services.extend(config.retention.map(|keep| {
                 let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
                 tokio::spawn(Retention { store: store.clone(), clock: config.clock.clone(), keep_ms }.run())
@@ -207,6 +236,8 @@ impl Engine {
             clock: config.clock,
             limits: config.limits,
             inbox,
+            leases,
+            workers: config.workers,
             executor,
             projector,
             logs,
@@ -272,7 +303,7 @@ impl Engine {
     /// # Errors
     /// Nobody here knows some of its skills.
     pub fn check_skills(&self, plan: &Plan) -> Result<(), EngineError> {
-        check_skills(plan, &self.executor)
+        check_skills(plan, &self.executor, self.workers)
     }
 
     /// Checks all of a start that can be checked before anything is stored.
@@ -313,7 +344,7 @@ impl Engine {
     /// # Errors
     /// Nobody here knows some of its skills, or the store cannot be written.
     pub async fn add(&self, loaded: Loaded) -> Result<Arc<Plan>, EngineError> {
-        check_skills(&loaded.plan, &self.executor)?;
+        check_skills(&loaded.plan, &self.executor, self.workers)?;
         self.plans.add(self.org, loaded).await
     }
 
@@ -350,7 +381,7 @@ impl Engine {
         new: NewRun,
         base: Option<BaseRun>,
     ) -> Result<Accepted, EngineError> {
-        check_skills(plan, &self.executor)?;
+        check_skills(plan, &self.executor, self.workers)?;
         let start = StartRun { base, ..self.start_run(new, self.new_run_id()) };
         self.inbox.ask(RequestKind::Start { start: Box::new(start), plan: plan.clone() }).await
     }
@@ -360,7 +391,7 @@ impl Engine {
     /// # Errors
     /// The run does not fit the plan.
     pub async fn run_plan(&self, plan: &Arc<Plan>, new: NewRun) -> Result<(RunId, RunStatus), EngineError> {
-        check_skills(plan, &self.executor)?;
+        check_skills(plan, &self.executor, self.workers)?;
         let run = self.new_run_id();
         let end = self.watchers.end(run);
         let start = Box::new(self.start_run(new, run));
@@ -506,6 +537,7 @@ impl Engine {
         metrics.queue_depth.set(self.inbox.depth() as f64);
         metrics.ready.set(self.telemetry.ready() as f64);
         metrics.executing.set(self.executor.count() as f64);
+        metrics.leased.set(self.leases.count() as f64);
         metrics.projector_lag.set(self.projector.lag_ms() as f64 / 1000.0);
         metrics.projector_queue.set(self.projector.depth() as f64);
     }
@@ -605,13 +637,19 @@ pub async fn transitions(store: &Arc<dyn Store>, org: OrgId, run: RunId) -> Resu
     Ok(store.transitions(org, run).await?)
 }
 
-/// Refuses a plan whose steps nobody here can carry out: better at the door than in the middle.
-pub(crate) fn check_skills(plan: &Plan, executor: &Executor) -> Result<(), EngineError> {
+/// Refuses a plan whose steps nobody can carry out: better at the door than in the middle. Where workers may come, a step
+/// waits for one, unless it is built in and switched off here.
+pub(crate) fn check_skills(plan: &Plan, executor: &Executor, workers: bool) -> Result<(), EngineError> {
+    let known = |step: &PlanStep| match step.runtime {
+        Some(Runtime::Inline) => executor.knows(&step.skill),
+        Some(Runtime::Queue) => workers,
+        Some(Runtime::Push) => false,
+        None => executor.knows(&step.skill) || (workers && !BUILT_IN.contains(&&*step.skill)),
+    };
     let unknown: Vec<(String, String)> = plan
         .steps
         .iter()
-        .filter(|step| step.action == Action::Task)
-        .filter(|step| !executor.knows(&step.skill) || matches!(step.runtime, Some(Runtime::Queue | Runtime::Push)))
+        .filter(|step| step.action == Action::Task && !known(step))
         .map(|step| (step.id.to_string(), step.skill.to_string()))
         .collect();
     if unknown.is_empty() { Ok(()) } else { Err(EngineError::UnknownSkills(unknown)) }

@@ -1,7 +1,7 @@
 //! What the engine answers when it cannot do what it was asked. Cut by what the caller does next.
 
 use milepost_core::document::Problem;
-use milepost_core::id::RunId;
+use milepost_core::id::{RunId, TaskId};
 use milepost_core::run::Rejection;
 use milepost_store::StoreError;
 
@@ -15,6 +15,8 @@ pub enum EngineError {
     Invalid(Vec<Problem>),
     #[error("there is no run {0}")]
     NoSuchRun(RunId),
+    #[error("there is no open task {0}: it has ended, or never was")]
+    NoSuchTask(TaskId),
     /// The run's log does not have that event.
     #[error("run {run} has the events 1 to {last_seq}, and no event {seq}")]
     NoSuchEvent { run: RunId, seq: u64, last_seq: u64 },
@@ -66,6 +68,7 @@ impl EngineError {
             EngineError::Rejected(rejection) => rejection.code,
             EngineError::Invalid(_) => "invalid_document",
             EngineError::NoSuchRun(_) => "unknown_run",
+            EngineError::NoSuchTask(_) => "unknown_task",
             EngineError::NoSuchEvent { .. } => "unknown_event",
             EngineError::Moved { .. } => Rejection::MOVED,
             EngineError::AfterLastEvent { .. } => "after_last_event",

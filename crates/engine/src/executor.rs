@@ -147,28 +147,29 @@ impl Shared {
                 .map_err(|_| SkillError::new("timeout", format!("the step took longer than {ms} ms")))?,
         };
         let output = ended.unwrap_or_else(|panic| Err(SkillError::new("panic", panic_text(&*panic))))?;
-        self.check_output(&output)?;
+        check_output(&output, &self.limits)?;
         Ok(output)
     }
+}
 
-    fn check_output(&self, output: &Json) -> Result<(), SkillError> {
-        if output.len() > self.limits.output_bytes {
-            return Err(SkillError::fatal(
-                "output_too_large",
-                format!(
-                    "the output has {} bytes, the limit is {}; store it elsewhere and return a reference to it",
-                    output.len(),
-                    self.limits.output_bytes
-                ),
-            ));
-        }
-        if is_plain(output.as_str(), self.limits.json_depth) {
-            return Ok(());
-        }
-        milepost_core::canonical::parse_strict(output.as_str(), self.limits.json_depth)
-            .map(|_| ())
-            .map_err(|error| SkillError::fatal("bad_output", format!("the output: {error}")))
+/// What comes out of a skill, wherever it ran, must be JSON that means the same everywhere.
+pub(crate) fn check_output(output: &Json, limits: &Limits) -> Result<(), SkillError> {
+    if output.len() > limits.output_bytes {
+        return Err(SkillError::fatal(
+            "output_too_large",
+            format!(
+                "the output has {} bytes, the limit is {}; store it elsewhere and return a reference to it",
+                output.len(),
+                limits.output_bytes
+            ),
+        ));
     }
+    if is_plain(output.as_str(), limits.json_depth) {
+        return Ok(());
+    }
+    milepost_core::canonical::parse_strict(output.as_str(), limits.json_depth)
+        .map(|_| ())
+        .map_err(|error| SkillError::fatal("bad_output", format!("the output: {error}")))
 }
 
 /// A quick look that clears nearly every output: no number long enough to be beyond 2^53, no deep nesting.

@@ -26,6 +26,7 @@ mod timers;
 mod update;
 pub mod view;
 mod watch;
+pub mod workers;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use committer::Accepted;

@@ -4,13 +4,16 @@
 //! that runs for hours should not wait that long to be cancelled, nor should steps that a signal made ready. So the heads of
 //! runs with steps that have been under way for a while are looked at. An idle node and one with short steps look at nothing.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use milepost_core::id::{OrgId, RunId};
 use milepost_store::{Result, Store};
 
 use crate::committer::{Inbox, Request};
 use crate::executor::Executor;
+use crate::workers::Leases;
 
 /// How long a step has to be under way before its run is looked at, and how often that is done.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -18,6 +21,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Lookout {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) executor: Executor,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) inbox: Inbox,
 }
 
@@ -27,6 +31,23 @@ impl Lookout {
         for (org, run) in self.executor.runs_under_way(at_least) {
             if let Some(head) = self.store.head(org, run).await? {
                 self.inbox.report(Request::look(org, run, head.last_seq)).await;
+            }
+        }
+        self.look_at_leases(at_least).await
+    }
+
+    /// Of runs whose steps workers have: one statement for all, and word only of those that went on.
+    async fn look_at_leases(&self, at_least: Duration) -> Result<()> {
+        let seen = self.leases.runs_under_way(at_least);
+        if seen.is_empty() {
+            return Ok(());
+        }
+        let runs: Vec<(OrgId, RunId)> = seen.iter().map(|(org, run, _)| (*org, *run)).collect();
+        let seen: HashMap<RunId, u64> = seen.into_iter().map(|(_, run, seq)| (run, seq)).collect();
+        for (org, run, last_seq) in self.store.last_seqs(&runs).await? {
+            if seen.get(&run).is_none_or(|seq| *seq < last_seq) {
+                self.leases.seen(run, last_seq);
+                self.inbox.report(Request::look(org, run, last_seq)).await;
             }
         }
         Ok(())

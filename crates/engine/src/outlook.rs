@@ -84,7 +84,7 @@ async fn outlook_of(
 }
 
 fn look(state: &RunState, wakeable: bool, now: Timestamp) -> Outlook {
-    if state.needs_node() || wakeable {
+    if state.needs_node() || state.has_leases() || wakeable {
         Outlook::Moves
     } else if let Some(at) = state.armed_timers().map(|(_, at)| at).min() {
         Outlook::WakesAt(at)

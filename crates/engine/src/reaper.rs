@@ -2,15 +2,17 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use milepost_core::id::{NodeId, RunId};
 use milepost_core::run::Command;
 use milepost_core::time::Timestamp;
+use milepost_store::rows::TaskRow;
 use milepost_store::{Result, Store};
 
 use crate::clock::Clock;
-use crate::committer::{Inbox, Request};
+use crate::committer::{Inbox, Message, Request, in_line};
+use crate::workers::Leases;
 
 const PAGE: u32 = 500;
 /// How often the store does what has to be done now and then.
@@ -23,6 +25,7 @@ pub(crate) struct Reaper {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) inbox: Inbox,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) lease_ms: u64,
 }
 
@@ -52,10 +55,39 @@ impl Reaper {
                 break;
             }
         }
+        self.take_over_tasks(dead).await?;
         if count > 0 {
             tracing::info!(node = %self.node, %dead, runs = count, "taking over the runs of a node that is gone");
         }
         Ok(())
+    }
+
+    /// What the dead node offered to workers is in line here; what it watched is watched here, for a whole lease: workers
+    /// could not know whom to tell that they live.
+    async fn take_over_tasks(&self, dead: NodeId) -> Result<()> {
+        let now = self.clock.now();
+        loop {
+            let rows = self.store.take_over_tasks(dead, self.node, now, PAGE).await?;
+            if rows.is_empty() {
+                return Ok(());
+            }
+            let (leased, waiting): (Vec<TaskRow>, Vec<TaskRow>) = rows.into_iter().partition(|row| row.lease.is_some());
+            for row in leased {
+                let lines = match &row.lease {
+                    None => 0,
+                    Some(lease) => {
+                        let (logical, engine) = (lease.logical_attempt, lease.engine_attempt);
+                        self.store.log_lines(row.org, row.run, &row.step_id, logical, engine).await?
+                    }
+                };
+                self.leases.adopt(&row, now, lines);
+            }
+            let waiting: Vec<_> = waiting.iter().map(|row| in_line(row, Instant::now())).collect();
+            if !waiting.is_empty() {
+                // When this node ends before it has them, they are another's.
+                let _ = self.inbox.send(Message::Waiting(waiting)).await;
+            }
+        }
     }
 
     /// What this node owns for longer than a moment without having work of it was written by another: one that took this

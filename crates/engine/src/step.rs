@@ -1,7 +1,7 @@
 //! One step of a run, with all that its log says about it.
 
 use milepost_core::codec;
-use milepost_core::event::{ErrorInfo, Event, StepRef};
+use milepost_core::event::{ErrorInfo, Event, Started, StepRef};
 use milepost_core::hash::Digest;
 use milepost_core::id::RunId;
 use milepost_core::json::Json;
@@ -73,7 +73,7 @@ impl From<Attempt> for AttemptView {
             logical_attempt,
             engine_attempt,
             status: status.as_str(),
-            worker: started.worker.map(|node| node.to_string()),
+            worker: worker_of(&started),
             started_at,
             ended_at,
             duration_ms: started_at.zip(ended_at).map(|(from, to)| to.ms_since(from)),
@@ -84,6 +84,12 @@ impl From<Attempt> for AttemptView {
             due_at: started.due_at,
         }
     }
+}
+
+/// Who has it: a worker by its name, or a node.
+fn worker_of(started: &Started) -> Option<String> {
+    let worker = started.lease.as_ref().map(|lease| lease.worker.to_string());
+    worker.or_else(|| started.worker.map(|node| node.to_string()))
 }
 
 impl Engine {
@@ -147,7 +153,12 @@ impl Engine {
         Ok(None)
     }
 
-    async fn events_of(&self, head: &HeadRow, plan: &Plan, step: StepRef) -> Result<Vec<Event>, EngineError> {
+    pub(crate) async fn events_of(
+        &self,
+        head: &HeadRow,
+        plan: &Plan,
+        step: StepRef,
+    ) -> Result<Vec<Event>, EngineError> {
         let name = step.name(plan);
         let (mut events, mut after) = (Vec::new(), 0);
         loop {

@@ -121,6 +121,7 @@ pub fn advance(run: RunId, expected_seq: u64, events: u64) -> RunWrite {
         timers: Vec::new(),
         slot: None,
         checkpoint: None,
+        tasks: Vec::new(),
     }
 }
 

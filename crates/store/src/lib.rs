@@ -16,15 +16,16 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use milepost_core::hash::Digest;
-use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use uuid::Uuid;
 
 use rows::{
-    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
-    Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
+    ProjectionWrite, Question, QueueCount, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TaskRow,
+    TimerRow, TransitionRow, WriteResult,
 };
 
 /// Cut by what the caller does next.
@@ -94,11 +95,37 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn slots_to_wake_of(&self, org: OrgId, key: &str, limit: u32) -> Result<Vec<SlotRow>>;
     async fn slot_of(&self, org: OrgId, run: RunId) -> Result<Option<SlotRow>>;
 
+    /// Tasks of one org, by id, in any order; those that do not exist are left out.
+    async fn tasks(&self, org: OrgId, tasks: &[TaskId]) -> Result<Vec<TaskRow>>;
+    async fn tasks_of(&self, org: OrgId, run: RunId) -> Result<Vec<TaskRow>>;
+    /// Gives this node tasks that wait in these queues and that another node has had since before `before`: for each queue
+    /// at most `limit`, by priority, then age. Whether one may begin is decided by its run's head.
+    async fn pull_tasks(
+        &self,
+        node: NodeId,
+        queues: &[String],
+        before: Timestamp,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<TaskRow>>;
+    /// Gives this node what a dead one offered or watched: at most `limit` tasks, to be called until nothing comes.
+    async fn take_over_tasks(&self, dead: NodeId, node: NodeId, now: Timestamp, limit: u32) -> Result<Vec<TaskRow>>;
+    /// Lets leases go on, and this node watch them. Answers those that are there.
+    async fn extend_leases(
+        &self,
+        org: OrgId,
+        node: NodeId,
+        now: Timestamp,
+        leases: &[LeaseExtension],
+    ) -> Result<Vec<TaskRow>>;
+    /// How many tasks there are in each queue. Costs what is open.
+    async fn queue_counts(&self) -> Result<Vec<QueueCount>>;
+
     /// Says that this node lives, for `lease_ms` more.
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()>;
     /// A node that ends in good order; its runs are free for others at once.
     async fn leave(&self, node: NodeId) -> Result<()>;
-    /// Nodes that own runs but live no more: their lease ran out, they left, or are known to have died.
+    /// Nodes that own runs or have tasks but live no more: their lease ran out, they left, or are known to have died.
     async fn dead_nodes(&self, now: Timestamp) -> Result<Vec<NodeId>>;
     /// Runs that a node owns, in order of id, after `after`.
     async fn owned_runs(&self, node: NodeId, after: Option<RunId>, limit: u32) -> Result<Vec<(OrgId, RunId)>>;
@@ -141,6 +168,16 @@ pub trait Store: Send + Sync + fmt::Debug {
         after: Option<&LogPosition>,
         limit: u32,
     ) -> Result<Vec<LogChunkRow>>;
+
+    /// How many lines of one attempt are kept.
+    async fn log_lines(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step: &str,
+        logical_attempt: u32,
+        engine_attempt: u32,
+    ) -> Result<u32>;
 
     /// Writes projections in one transaction; one answer per write, in order.
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>>;

@@ -11,11 +11,13 @@ pub struct Migration {
 pub const SQLITE: &[Migration] = &[
     Migration { version: 1, name: "init", sql: include_str!("migrations/sqlite/0001_init.sql") },
     Migration { version: 2, name: "server", sql: include_str!("migrations/sqlite/0002_server.sql") },
+    Migration { version: 3, name: "workers", sql: include_str!("migrations/sqlite/0003_workers.sql") },
 ];
 
 pub const POSTGRES: &[Migration] = &[
     Migration { version: 1, name: "init", sql: include_str!("migrations/postgres/0001_init.sql") },
     Migration { version: 2, name: "server", sql: include_str!("migrations/postgres/0002_server.sql") },
+    Migration { version: 3, name: "workers", sql: include_str!("migrations/postgres/0003_workers.sql") },
 ];
 
 /// The schema that this release works with.

@@ -100,6 +100,7 @@ fn insert(run: RunId, events: u64) -> RunWrite {
         timers: Vec::new(),
         slot: None,
         checkpoint: None,
+        tasks: Vec::new(),
     }
 }
 

@@ -6,6 +6,8 @@ mod home;
 mod metrics;
 mod runs;
 mod socket;
+mod tasks;
+mod worker;
 mod workflows;
 
 use axum::Router;
@@ -32,6 +34,8 @@ pub(crate) fn api() -> OpenApiRouter<AppState> {
     let calls = OpenApiRouter::new()
         .merge(runs::routes())
         .merge(socket::routes())
+        .merge(tasks::routes())
+        .merge(worker::routes())
         .merge(workflows::routes())
         .routes(routes!(docs::openapi));
     OpenApiRouter::with_openapi(openapi::base()).nest("/api/v1", calls).merge(health::routes()).merge(metrics::routes())

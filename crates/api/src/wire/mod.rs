@@ -7,6 +7,7 @@ mod page;
 mod plan;
 mod run;
 mod step;
+pub(crate) mod task;
 
 pub(crate) use event::{Event, Transition};
 pub(crate) use log::LogLine;

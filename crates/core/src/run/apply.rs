@@ -132,7 +132,7 @@ impl RunState {
         for step in self.running.keys().copied().collect::<Vec<_>>() {
             self.remove_running(step);
         }
-        self.ready.clear();
+        self.scratch.gone.extend(std::mem::take(&mut self.ready).into_iter().map(|step| (step, false)));
         self.stopping = true;
     }
 
@@ -193,7 +193,10 @@ impl RunState {
             return RunningKind::Items;
         }
         match self.plan.step(step.step).action {
-            Action::Task => RunningKind::Task { worker: started.worker },
+            Action::Task => match &started.lease {
+                Some(lease) => RunningKind::Leased { nonce: lease.nonce },
+                None => RunningKind::Task { worker: started.worker },
+            },
             Action::Sleep => RunningKind::Sleep,
             Action::Wait => {
                 RunningKind::Wait { signal: started.waits_for.clone().unwrap_or_default(), since: event.seq }
@@ -272,7 +275,7 @@ impl RunState {
 
     /// What all endings of a step have in common.
     fn end(&mut self, event: &Event, step: StepRef, phase: Phase) {
-        self.ready.remove(&step);
+        self.leave_line(step);
         self.end_backoff(step);
         let was_active = self.stop_running(step);
         let state = self.step_mut(step).expect("the caller looked at it");
@@ -304,7 +307,7 @@ impl RunState {
             }
         }
         for item in waiting {
-            self.ready.remove(&item);
+            self.leave_line(item);
             self.end_backoff(item);
         }
     }
@@ -397,6 +400,13 @@ impl RunState {
         self.scratch.fresh.push(step);
     }
 
+    /// It will not begin after all.
+    fn leave_line(&mut self, step: StepRef) {
+        if self.ready.remove(&step) {
+            self.scratch.gone.push((step, false));
+        }
+    }
+
     fn end_backoff(&mut self, step: StepRef) {
         if let Some(seq) = self.backoff.remove(&step) {
             self.disarm(seq);
@@ -439,6 +449,7 @@ impl RunState {
         self.scratch.fresh.clear();
         self.scratch.blocked.clear();
         self.scratch.timer_changes.clear();
+        self.scratch.gone.clear();
     }
 }
 

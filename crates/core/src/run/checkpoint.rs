@@ -81,6 +81,7 @@ type StepKey = (StepIndex, Option<u32>);
 #[derive(Serialize, Deserialize)]
 enum RunningHead {
     Task(Option<NodeId>),
+    Leased(u64),
     Sleep,
     Wait(String, u64),
     Child(RunId),
@@ -355,6 +356,7 @@ impl Head {
             unfinished: count(&steps, |step| !step.phase.status().is_terminal()),
             active: 0,
             tasks: 0,
+            leased: 0,
             waits: 0,
             children: BTreeMap::new(),
             plan,
@@ -408,6 +410,7 @@ impl RunningKind {
     fn to_head(&self) -> RunningHead {
         match self {
             RunningKind::Task { worker } => RunningHead::Task(*worker),
+            RunningKind::Leased { nonce } => RunningHead::Leased(*nonce),
             RunningKind::Sleep => RunningHead::Sleep,
             RunningKind::Wait { signal, since } => RunningHead::Wait(signal.clone(), *since),
             RunningKind::Child { run } => RunningHead::Child(*run),
@@ -420,6 +423,7 @@ impl RunningHead {
     fn into_kind(self) -> RunningKind {
         match self {
             RunningHead::Task(worker) => RunningKind::Task { worker },
+            RunningHead::Leased(nonce) => RunningKind::Leased { nonce },
             RunningHead::Sleep => RunningKind::Sleep,
             RunningHead::Wait(signal, since) => RunningKind::Wait { signal, since },
             RunningHead::Child(run) => RunningKind::Child { run },

@@ -19,6 +19,7 @@ mod evaluate;
 mod finish;
 mod foreach;
 mod items;
+mod lease;
 mod look;
 mod operator;
 mod preview;
@@ -38,7 +39,7 @@ mod tests;
 
 use std::cell::Cell;
 
-use crate::event::{Body, ErrorInfo, Event, StepRef};
+use crate::event::{Body, ErrorInfo, Event, Lease, StepRef};
 use crate::id::{NodeId, RunId, SignalId};
 use crate::json::Json;
 use crate::limits::Limits;
@@ -61,6 +62,21 @@ pub enum Command {
     Dispatch {
         step: StepRef,
         worker: NodeId,
+    },
+    /// A worker is given this ready step.
+    Lease {
+        step: StepRef,
+        lease: Lease,
+    },
+    /// A worker says how its attempt ended. Said again, it changes nothing.
+    Report {
+        task: TaskRef,
+        nonce: u64,
+        outcome: Outcome,
+    },
+    /// The worker that had the attempt is gone, or never got it.
+    LoseLease {
+        task: TaskRef,
     },
     Complete {
         task: TaskRef,
@@ -103,6 +119,13 @@ pub struct TaskRef {
     pub engine_attempt: u32,
 }
 
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    Completed(Json),
+    Failed(ErrorInfo),
+}
+
 #[derive(Clone, Debug)]
 pub struct Signal {
     pub id: SignalId,
@@ -132,6 +155,17 @@ pub enum Effect {
         step: StepRef,
     },
     Execute(Box<Task>),
+    /// Give it to the worker that the lease names.
+    HandOver {
+        task: Box<Task>,
+        lease: Lease,
+    },
+    /// The step is neither in line nor in a worker's hands any more.
+    Gone {
+        step: StepRef,
+        /// A worker had it.
+        leased: bool,
+    },
     CancelTask {
         task: TaskRef,
     },
@@ -268,6 +302,9 @@ pub fn decide(state: &mut RunState, command: Command, context: &Context<'_>) -> 
     let mut decider = Decider::new(state, context);
     match command {
         Command::Dispatch { step, worker } => decider.dispatch(step, worker)?,
+        Command::Lease { step, lease } => decider.lease(step, lease)?,
+        Command::Report { task, nonce, outcome } => decider.report(task, nonce, outcome)?,
+        Command::LoseLease { task } => decider.lose_lease(task)?,
         Command::Complete { task, output } => decider.complete(task, output)?,
         Command::Fail { task, error } => decider.fail(task, error)?,
         Command::FireTimer { seq } => decider.fire_timer(seq)?,
@@ -348,6 +385,8 @@ impl<'a> Decider<'a> {
         }
         let changes = self.state.scratch.timer_changes.drain(..).map(Effect::Timer);
         self.decision.effects.extend(changes);
+        let gone = self.state.scratch.gone.drain(..).map(|(step, leased)| Effect::Gone { step, leased });
+        self.decision.effects.extend(gone);
     }
 
     fn effect(&mut self, effect: Effect) {

@@ -78,7 +78,7 @@ impl Decider<'_> {
     pub(super) fn skip_step(&mut self, step: Option<StepRef>) {
         let Some(step) = step else { return };
         match self.state.running.get(&step).map(|running| running.kind.clone()) {
-            Some(RunningKind::Task { .. }) => self.cancel_task(step),
+            Some(RunningKind::Task { .. } | RunningKind::Leased { .. }) => self.cancel_task(step),
             Some(RunningKind::Child { run }) => {
                 self.effect(super::Effect::StopChild { child: run, terminate: false });
             }

@@ -19,7 +19,7 @@ impl Decider<'_> {
         self.look_at_all();
     }
 
-    fn take_over(&mut self, step: StepRef) {
+    pub(super) fn take_over(&mut self, step: StepRef) {
         let Some(state) = self.state.step(step).copied() else { return };
         let (logical, engine) = (state.logical_attempt, state.engine_attempt);
         if self.state.stopping {

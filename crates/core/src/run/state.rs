@@ -41,8 +41,10 @@ pub struct RunState {
     pub(super) running: BTreeMap<StepRef, Running>,
     /// How many of `running` are not whole `foreach` steps.
     pub(super) active: u32,
-    /// How many of `running` an executor has.
+    /// How many of `running` an executor of a node has.
     pub(super) tasks: u32,
+    /// How many of `running` a worker has.
+    pub(super) leased: u32,
     /// How many of `running` wait for a signal.
     pub(super) waits: u32,
     /// Those of `running` that are runs of their own.
@@ -84,6 +86,8 @@ pub(super) struct Scratch {
     /// Could not be looked at because a fact was missing.
     pub(super) blocked: Vec<StepRef>,
     pub(super) timer_changes: Vec<TimerChange>,
+    /// Left the line, or (true) a worker's hands, by the events applied since the last look.
+    pub(super) gone: Vec<(StepRef, bool)>,
     pub(super) run_value: OnceLock<Value>,
     /// The lists of the `foreach` steps whose items are being handed out.
     pub(super) items: BTreeMap<StepIndex, Vec<Value>>,
@@ -193,6 +197,10 @@ pub(super) enum RunningKind {
     Task {
         worker: Option<NodeId>,
     },
+    /// In the hands of a worker, whose answer must carry this.
+    Leased {
+        nonce: u64,
+    },
     Sleep,
     /// `since` is the event that says it began.
     Wait {
@@ -244,6 +252,7 @@ impl RunState {
             running: BTreeMap::new(),
             active: 0,
             tasks: 0,
+            leased: 0,
             waits: 0,
             children: BTreeMap::new(),
             timers: BTreeMap::new(),
@@ -284,7 +293,8 @@ impl RunState {
     }
 
     /// New steps may start.
-    pub(super) fn moves(&self) -> bool {
+    #[must_use]
+    pub fn moves(&self) -> bool {
         self.status == RunStatus::Running && !self.halted()
     }
 
@@ -322,7 +332,7 @@ impl RunState {
                 && step.logical_attempt == task.logical_attempt
                 && step.engine_attempt == task.engine_attempt
         });
-        let is_task = |running: &Running| matches!(running.kind, RunningKind::Task { .. });
+        let is_task = |running: &Running| matches!(running.kind, RunningKind::Task { .. } | RunningKind::Leased { .. });
         is_attempt && self.running.get(&task.step).is_some_and(is_task)
     }
 
@@ -332,15 +342,33 @@ impl RunState {
         !self.stopping && self.has_task(task)
     }
 
-    /// An executor of some node has, or should be given, work of this run.
+    /// An executor of some node has, or somebody should be given, work of this run.
     #[must_use]
     pub fn needs_node(&self) -> bool {
-        self.tasks > 0 || (self.moves() && !self.ready.is_empty())
+        self.has_tasks() || (self.moves() && !self.ready.is_empty())
+    }
+
+    /// Executors of nodes have work of this run.
+    #[must_use]
+    pub fn has_tasks(&self) -> bool {
+        self.tasks > 0
+    }
+
+    /// Workers have work of this run.
+    #[must_use]
+    pub fn has_leases(&self) -> bool {
+        self.leased > 0
+    }
+
+    /// Steps that somebody could begin if the run moves.
+    pub fn ready_steps(&self) -> impl Iterator<Item = StepRef> {
+        self.ready.iter().copied()
     }
 
     pub(super) fn insert_running(&mut self, step: StepRef, running: Running) {
         match &running.kind {
             RunningKind::Task { .. } => self.tasks += 1,
+            RunningKind::Leased { .. } => self.leased += 1,
             RunningKind::Wait { .. } => self.waits += 1,
             RunningKind::Child { run } => {
                 self.children.insert(*run, step);
@@ -355,6 +383,10 @@ impl RunState {
         let running = self.running.remove(&step)?;
         match &running.kind {
             RunningKind::Task { .. } => self.tasks -= 1,
+            RunningKind::Leased { .. } => {
+                self.leased -= 1;
+                self.scratch.gone.push((step, true));
+            }
             RunningKind::Wait { .. } => self.waits -= 1,
             RunningKind::Child { run } => {
                 self.children.remove(run);

@@ -12,6 +12,15 @@ use crate::status::SkipReason;
 impl Decider<'_> {
     /// An executor takes a ready step.
     pub(super) fn dispatch(&mut self, step: StepRef, worker: NodeId) -> Result<(), Rejection> {
+        let started = Started { worker: Some(worker), ..Started::default() };
+        if let Some(task) = self.begin_task(step, started)? {
+            self.effect(Effect::Execute(Box::new(task)));
+        }
+        Ok(())
+    }
+
+    /// A ready step begins in somebody's hands, unless its input cannot be had (now).
+    pub(super) fn begin_task(&mut self, step: StepRef, started: Started) -> Result<Option<Task>, Rejection> {
         if !self.state.moves() || !self.state.is_startable(step, self.context.now) {
             return Err(stale("the step is not ready (any more)"));
         }
@@ -25,25 +34,24 @@ impl Decider<'_> {
                 // Looked at again, and offered again, once the facts are there.
                 self.state.scratch.blocked.push(step);
                 self.decision.missing.extend(seqs);
-                return Ok(());
+                return Ok(None);
             }
             Err(NoValue::Failed(error)) => {
                 let attempt = self.next_attempt(step);
                 self.step_has_failed(step, attempt, 0, error);
-                return Ok(());
+                return Ok(None);
             }
         };
         let (logical_attempt, engine_attempt) = self.attempts_of_start(step);
-        let started = Started { worker: Some(worker), input_hash: Some(input.hash), ..Started::default() };
+        let started = Started { input_hash: Some(input.hash), ..started };
         self.emit_step(step, logical_attempt, engine_attempt, Body::StepStarted(started));
-        self.effect(Effect::Execute(Box::new(Task {
+        Ok(Some(Task {
             task: TaskRef { step, logical_attempt, engine_attempt },
             index: step.step,
             step_id: step.name(&self.state.plan),
             input: input.json,
             trace: self.state.trace,
-        })));
-        Ok(())
+        }))
     }
 
     /// Logical and engine attempt of a start that is about to be recorded.

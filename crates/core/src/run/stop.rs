@@ -16,7 +16,7 @@ impl Decider<'_> {
             self.state.running.iter().map(|(step, running)| (*step, running.kind.clone())).collect();
         for (step, kind) in running {
             match kind {
-                RunningKind::Task { .. } => self.cancel_task(step),
+                RunningKind::Task { .. } | RunningKind::Leased { .. } => self.cancel_task(step),
                 RunningKind::Child { run } => self.effect(Effect::StopChild { child: run, terminate: false }),
                 RunningKind::Sleep | RunningKind::Wait { .. } => self.skip_attempt(step, SkipReason::Cancelled),
                 RunningKind::Items => {}
@@ -56,7 +56,7 @@ impl Decider<'_> {
             self.state.running.iter().map(|(step, running)| (*step, running.kind.clone())).collect();
         for (step, kind) in running {
             match kind {
-                RunningKind::Task { .. } => self.cancel_task(step),
+                RunningKind::Task { .. } | RunningKind::Leased { .. } => self.cancel_task(step),
                 RunningKind::Child { run } => self.effect(Effect::StopChild { child: run, terminate: true }),
                 _ => {}
             }

@@ -37,6 +37,10 @@ impl Decider<'_> {
                 self.effect(Effect::StopChild { child: run, terminate: false });
                 late(format!("the child run {run}"))
             }
+            RunningKind::Leased { .. } => {
+                self.cancel_task(step);
+                late("the step".to_owned())
+            }
             RunningKind::Task { .. } | RunningKind::Items => return,
         };
         self.step_has_failed(step, state.logical_attempt, state.engine_attempt, error);

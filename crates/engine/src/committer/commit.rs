@@ -15,8 +15,9 @@ use milepost_core::time::Timestamp;
 use milepost_store::rows::{Answer, Batch, Question, TimerWrite, WriteResult};
 use milepost_store::{Store, StoreError, Transaction};
 
+use super::hand_over::Given;
 use super::pending::{Asking, Decided, RunPending, Unsure};
-use super::{Accepted, Committer, Request};
+use super::{Accepted, Committer, Offer, Request};
 use crate::error::EngineError;
 use crate::projector::Committed;
 
@@ -24,6 +25,8 @@ use crate::projector::Committed;
 pub(super) struct InFlight {
     result: BoxFuture<'static, Result<Vec<Wrote>, StoreError>>,
     runs: Vec<RunPending>,
+    /// Workers that it gives something.
+    offers: Vec<Offer>,
     since: Instant,
     persisted_at: Timestamp,
 }
@@ -34,8 +37,16 @@ impl InFlight {
     }
 }
 
-/// What became of a batch, its runs, when it was put together, and when it was sent.
-pub(super) type Done = (Result<Vec<Wrote>, StoreError>, Vec<RunPending>, Timestamp, Instant);
+/// What became of a batch.
+pub(super) struct Done {
+    result: Result<Vec<Wrote>, StoreError>,
+    runs: Vec<RunPending>,
+    offers: Vec<Offer>,
+    /// When it was put together.
+    persisted_at: Timestamp,
+    /// When it was sent.
+    since: Instant,
+}
 
 /// Waits for the batch on its way; for ever if there is none.
 pub(super) async fn done(in_flight: &mut Option<InFlight>) -> Done {
@@ -44,8 +55,8 @@ pub(super) async fn done(in_flight: &mut Option<InFlight>) -> Done {
         Some(flying) => {
             let result = (&mut flying.result).await;
             let (persisted_at, since) = (flying.persisted_at, flying.since);
-            let runs = in_flight.take().map(|flying| flying.runs).unwrap_or_default();
-            (result, runs, persisted_at, since)
+            let (runs, offers) = in_flight.take().map(|flying| (flying.runs, flying.offers)).unwrap_or_default();
+            Done { result, runs, offers, persisted_at, since }
         }
     }
 }
@@ -60,7 +71,8 @@ impl Committer {
         let (batch, runs) = self.pending.close(persisted_at);
         let (store, batch) = (self.parts.store.clone(), Arc::new(batch));
         let result = Box::pin(async move { commit_apart(&*store, batch).await });
-        self.in_flight = Some(InFlight { result, runs, persisted_at, since: Instant::now() });
+        let offers = self.offers.take_given();
+        self.in_flight = Some(InFlight { result, runs, offers, persisted_at, since: Instant::now() });
     }
 
     async fn send_with_questions(&mut self) {
@@ -90,7 +102,8 @@ impl Committer {
         let persisted_at = self.parts.clock.now();
         let (batch, runs) = self.pending.close(persisted_at);
         let result = commit_in(transaction, &*self.parts.store, Arc::new(batch)).await;
-        self.committed((result, runs, persisted_at, since));
+        let offers = self.offers.take_given();
+        self.committed(Done { result, runs, offers, persisted_at, since });
     }
 
     fn questions(&mut self, ask: &Asking) -> Vec<Question> {
@@ -213,7 +226,9 @@ impl Committer {
     }
 
     /// A batch has ended.
-    pub(super) fn committed(&mut self, (result, runs, persisted_at, since): Done) {
+    pub(super) fn committed(&mut self, done: Done) {
+        let Done { result, runs, offers, persisted_at, since } = done;
+        let mut given = HashMap::new();
         let now = Instant::now();
         self.count_commit(&runs, now - since);
         self.passed.append(&mut self.marks);
@@ -225,7 +240,7 @@ impl Committer {
                     match result {
                         Wrote::Written => {
                             self.count_written(&run, now);
-                            news.push(self.written(run, persisted_at));
+                            news.push(self.written(run, persisted_at, &mut given));
                         }
                         Wrote::Conflict => self.conflicted(run),
                         Wrote::Refused => self.refused(run),
@@ -242,6 +257,7 @@ impl Committer {
                 }
             }
         }
+        self.answer_offers(offers, given);
     }
 
     fn count_commit(&self, runs: &[RunPending], took: Duration) {
@@ -263,7 +279,7 @@ impl Committer {
         }
     }
 
-    fn written(&mut self, run: RunPending, persisted_at: Timestamp) -> News {
+    fn written(&mut self, run: RunPending, persisted_at: Timestamp, given: &mut Given) -> News {
         let (org, id, last_seq) = (run.org, run.run, run.last_seq());
         // If there is more to come, that was decided in the belief that this node owns the run.
         let at_rest = run.at_rest && self.pending.get(id).is_none();
@@ -285,6 +301,12 @@ impl Committer {
         }
         for task in run.cancel {
             self.parts.executor.cancel(org, id, task);
+            self.parts.leases.cancel(id, task);
+        }
+        self.parts.leases.written(id, &run.events, &run.tasks);
+        for (offer, handed) in run.hand_over {
+            self.parts.leases.add(&handed, last_seq);
+            given.entry(offer).or_default().push(handed);
         }
         for timer in &run.timers {
             if let TimerWrite::Arm { seq, due_at } = timer {
@@ -389,6 +411,8 @@ impl Committer {
         }
         // What may have happened unseen is in the log.
         self.parts.watchers.let_go(run.run);
+        // If it was written, its worker will never say a word, and that is noticed.
+        run.hand_over.iter().for_each(|(_, handed)| self.parts.leases.add(handed, 0));
         if !run.execute.is_empty() {
             let unsure = Unsure { plan: run.plan, expected_seq: run.expected_seq, tasks: run.execute };
             self.unsure.insert(run.run, unsure);

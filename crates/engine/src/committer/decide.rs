@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use milepost_core::event::Body;
-use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
+use milepost_core::id::{NodeId, OrgId, RunId, SignalId, TaskId};
 use milepost_core::json::Json;
 use milepost_core::run::{
     CHECKPOINT_FORMAT, ChildStart, Command, Context, Decision, Effect, Rejection, RejectionKind, Signal, TimerChange,
 };
 use milepost_core::status::RunStatus;
 use milepost_store::StoreError;
-use milepost_store::rows::{CheckpointRow, NewHead, SlotWrite, StatusWrite, TimerWrite};
+use milepost_store::rows::{CheckpointRow, NewHead, SlotWrite, StatusWrite, TaskWrite, TimerWrite};
 
+use super::hand_over::{self, Places};
 use super::load::{copy_of, runs_of};
 use super::pending::{Asking, Decided, RunPending, With};
 use super::{Accepted, Committer, Reply, Request, RequestKind};
@@ -37,12 +38,12 @@ const RUNNABLE_PLANS: usize = 10_000;
 
 impl Committer {
     /// Decides requests and all that follows from them.
-    pub(super) async fn take(&mut self, requests: &mut Vec<Request>) {
+    pub(super) async fn take(&mut self, requests: Vec<Request>) {
         self.ready.set_now(Instant::now());
-        self.forget_outdated(requests);
-        let failed = self.load(runs_of(requests)).await;
+        self.forget_outdated(&requests);
+        let failed = self.load(runs_of(&requests)).await;
         let mut follow_ups = FollowUps::new();
-        for request in requests.drain(..) {
+        for request in requests {
             self.ready.free(usize::from(request.frees_slot));
             self.pending.count_request();
             self.decide_request(request, &failed, &mut follow_ups);
@@ -56,12 +57,13 @@ impl Committer {
             while let Some(next) = follow_ups.pop_front() {
                 self.follow_one(next, &mut follow_ups).await;
             }
-            if !self.ready.has_work() {
+            if self.ready.has_work() {
+                self.dispatch(&mut follow_ups).await;
+            } else if !self.hand_over(&mut follow_ups).await {
                 break;
             }
-            self.dispatch(&mut follow_ups).await;
         }
-        self.parts.telemetry.set_ready(self.ready.len());
+        self.parts.telemetry.set_ready(self.ready.len() + self.lines.len());
         self.states.shrink();
     }
 
@@ -124,8 +126,7 @@ impl Committer {
                     self.pending.asking.push(Asking::Slot { org, run });
                 }
             }
-            // Loading it was all.
-            RequestKind::Look { .. } => {}
+            RequestKind::Look { run, .. } => self.tell_leases(run),
             RequestKind::Care { org, run } => {
                 if !self.known.contains_key(&run) {
                     self.again.push(Request::revive(org, run));
@@ -161,7 +162,8 @@ impl Committer {
             self.runnable.clear();
         }
         let executor = &self.parts.executor;
-        *self.runnable.entry(plan.hash).or_insert_with(|| crate::engine::check_skills(&plan, executor).is_ok())
+        let workers = self.parts.workers;
+        *self.runnable.entry(plan.hash).or_insert_with(|| crate::engine::check_skills(&plan, executor, workers).is_ok())
     }
 
     /// The answer goes out with the batch if there is something to write, else at once.
@@ -266,6 +268,8 @@ impl Committer {
         follow_ups: &mut FollowUps,
     ) {
         let can_run = self.can_run(run);
+        let now = self.parts.clock.now();
+        let places = Places { executor: self.parts.executor.clone() };
         let Some(entry) = self.states.get(run) else { return };
         let (org, plan, priority) = (entry.state.org, entry.state.plan.clone(), entry.state.priority);
         let with = With { run, generation: entry.generation };
@@ -296,9 +300,33 @@ impl Committer {
         pending.events.extend(decision.events);
         for effect in decision.effects {
             match effect {
+                Effect::Ready { step } if can_run && !places.is_inline(plan.step(step.step)) => {
+                    let row = hand_over::waiting_row(org, run, &plan, step, priority, self.parts.node, now);
+                    entry.in_line = true;
+                    self.lines.push(hand_over::in_line(&row, self.ready.now()));
+                    pending.tasks.insert(row.task, TaskWrite::Put(Box::new(row)));
+                }
                 // The node that has the run sees it when it looks.
                 Effect::Ready { .. } if entry.elsewhere || !can_run => {}
-                Effect::Ready { step } => self.ready.push(priority, org, run, step),
+                Effect::Ready { step } => {
+                    entry.inline = true;
+                    self.ready.push(priority, org, run, step);
+                }
+                Effect::HandOver { task, lease } => {
+                    let handed = hand_over::Handed::new(org, run, &plan, *task, lease, priority, now);
+                    let row = handed.row(self.parts.node, now);
+                    pending.tasks.insert(row.task, TaskWrite::Put(Box::new(row)));
+                    if let Some((offer, since)) = self.handing.take() {
+                        pending.hand_over.push((offer, handed));
+                        pending.ready_since.push(since);
+                    }
+                }
+                Effect::Gone { step, leased } => {
+                    if leased || !places.is_inline(plan.step(step.step)) {
+                        let task = TaskId::of(run, step);
+                        pending.tasks.insert(task, TaskWrite::Delete(task));
+                    }
+                }
                 Effect::Execute(task) => {
                     self.ready.occupy();
                     pending.execute.push(*task);
@@ -334,7 +362,15 @@ impl Committer {
                 }
             }
         }
-        pending.at_rest = !entry.state.needs_node();
+        if entry.in_line && !entry.state.moves() {
+            // Paused, stopped or failed: nothing begins until it moves again, and then all of it is offered anew.
+            entry.in_line = false;
+            for step in entry.state.ready_steps().filter(|step| !places.is_inline(plan.step(step.step))) {
+                let task = TaskId::of(run, step);
+                pending.tasks.insert(task, TaskWrite::Withdraw(task));
+            }
+        }
+        pending.at_rest = entry.at_rest();
         if waits_for_slot {
             self.pending.asking.push(Asking::Slot { org, run });
         }
@@ -357,6 +393,7 @@ impl Committer {
         for pending in &dropped {
             self.states.forget(pending.run);
             self.ready.free(pending.execute.len());
+            pending.hand_over.iter().for_each(|(offer, _)| self.offers.give_back(*offer));
         }
         dropped
     }

@@ -68,6 +68,10 @@ impl ReadyQueue {
         self.now = now;
     }
 
+    pub(super) fn now(&self) -> Instant {
+        self.now
+    }
+
     pub(super) fn len(&self) -> usize {
         self.heap.len()
     }

@@ -57,7 +57,8 @@ impl Committer {
                         .and_then(|plan| restore(&loaded, &plan))
                     {
                         Ok(state) => {
-                            self.states.insert_loaded(state, &loaded.head, self.parts.node);
+                            let inline = state.ready_steps().any(|step| self.is_inline(state.plan.step(step.step)));
+                            self.states.insert_loaded(state, &loaded.head, self.parts.node, inline);
                             self.carry_out_unsure(loaded.head.org, run, loaded.head.last_seq);
                             self.compare_with_known(loaded.head.org, run, loaded.head.last_seq);
                         }
@@ -89,7 +90,7 @@ impl Committer {
                 self.parts.executor.cancel(org, run, task);
             }
         }
-        if entry.elsewhere || !entry.state.needs_node() {
+        if entry.elsewhere || !entry.needs_node() {
             self.known.remove(&run);
         } else {
             self.known.insert(run, last_seq);

@@ -1,8 +1,8 @@
 //! The committer: commands for many runs are decided together and written in one transaction.
 //!
 //! ```text
-//!   callers, executor, timers, reaper
-//!        │ Request (bounded queue: callers wait when it is full)
+//!   callers, executor, timers, reaper, workers
+//!        │ Message (bounded queue: callers wait when it is full)
 //!        ▼
 //!   take ──► load states ──► decide/apply ──► pending batch ──► store.commit ──► answer, execute, project, tell
 //!                 ▲                                │    (while one batch is on its way, the next one gathers)
@@ -15,7 +15,10 @@
 mod commit;
 mod decide;
 mod dispatch;
+mod hand_over;
+mod lines;
 mod load;
+mod offers;
 mod pending;
 mod start;
 mod states;
@@ -40,9 +43,15 @@ use crate::projector::{Committed, ProjectorHandle};
 use crate::telemetry::Telemetry;
 use crate::timers::TimerHandle;
 use crate::watch::Watchers;
+use crate::workers::Leases;
 
 use commit::InFlight;
 use dispatch::ReadyQueue;
+pub(crate) use hand_over::{in_line, queue_of};
+use lines::Lines;
+pub(crate) use lines::Waiting;
+pub(crate) use offers::Offer;
+use offers::Offers;
 use pending::{Pending, Unsure};
 use states::States;
 pub(crate) use states::restore;
@@ -156,16 +165,33 @@ impl Request {
     }
 }
 
+/// What the committer is told.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Request(Request),
+    /// What a worker says and what it has room for: decided together, so that what its results make ready may be its own.
+    Exchange {
+        results: Vec<Request>,
+        offer: Option<Offer>,
+    },
+    /// Nobody waits for this offer's answer any more.
+    Withdraw(u64),
+    /// Steps that waited elsewhere are in line here now.
+    Waiting(Vec<Waiting>),
+    /// For which queues do workers wait in vain?
+    IdleQueues(oneshot::Sender<std::collections::BTreeSet<String>>),
+}
+
 /// Where requests are put in.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox {
-    sender: mpsc::Sender<Request>,
+    sender: mpsc::Sender<Message>,
     marks: mpsc::UnboundedSender<Mark>,
 }
 
 /// Where requests come out.
 pub(crate) struct Outbox {
-    requests: mpsc::Receiver<Request>,
+    requests: mpsc::Receiver<Message>,
     marks: mpsc::UnboundedReceiver<Mark>,
 }
 
@@ -191,7 +217,7 @@ impl Inbox {
     pub(crate) async fn ask(&self, kind: RequestKind) -> Result<Accepted, EngineError> {
         let (reply, answer) = oneshot::channel();
         let request = Request { reply: Some(reply), ..Request::of(kind) };
-        self.sender.send(request).await.map_err(|_| EngineError::ShuttingDown)?;
+        self.send(Message::Request(request)).await?;
         answer.await.map_err(|_| EngineError::ShuttingDown)?
     }
 
@@ -202,7 +228,16 @@ impl Inbox {
 
     /// Puts a request in line. After shutdown there is nobody to take it; recovery will see to the run.
     pub(crate) async fn report(&self, request: Request) {
-        let _ = self.sender.send(request).await;
+        let _ = self.sender.send(Message::Request(request)).await;
+    }
+
+    pub(crate) async fn send(&self, message: Message) -> Result<(), EngineError> {
+        self.sender.send(message).await.map_err(|_| EngineError::ShuttingDown)
+    }
+
+    /// Says it if there is room in line.
+    pub(crate) fn try_send(&self, message: Message) {
+        let _ = self.sender.try_send(message);
     }
 }
 
@@ -212,6 +247,11 @@ pub(crate) struct Committer {
     pending: Pending,
     in_flight: Option<InFlight>,
     ready: ReadyQueue,
+    /// What waits for workers, and the workers that wait for it.
+    lines: Lines,
+    offers: Offers,
+    /// Who is to be told of the offer whose step is being decided.
+    handing: Option<(u64, std::time::Instant)>,
     /// Requests that have to be decided again.
     again: Vec<Request>,
     /// Commits for which the projector had no room.
@@ -238,6 +278,9 @@ pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: Limits,
     pub(crate) executor: Executor,
+    pub(crate) leases: Arc<Leases>,
+    /// Steps may wait for workers.
+    pub(crate) workers: bool,
     pub(crate) projector: ProjectorHandle,
     pub(crate) timers: TimerHandle,
     pub(crate) watchers: Arc<Watchers>,
@@ -254,6 +297,9 @@ impl Committer {
             pending: Pending::default(),
             in_flight: None,
             ready: ReadyQueue::new(parts.inline_concurrency),
+            lines: Lines::default(),
+            offers: Offers::default(),
+            handing: None,
             again: Vec::new(),
             unprojected: Vec::new(),
             marks: Vec::new(),
@@ -270,7 +316,7 @@ impl Committer {
     /// Runs until told to stop; then writes what was taken and ends.
     pub(crate) async fn run(mut self, outbox: Outbox, mut stop: oneshot::Receiver<()>) {
         let Outbox { mut requests, mut marks } = outbox;
-        let mut taken = Vec::with_capacity(BATCH_REQUESTS);
+        let mut messages = Vec::with_capacity(BATCH_REQUESTS);
         let mut stopping = false;
         loop {
             let has_room = self.pending.requests() < BATCH_REQUESTS;
@@ -284,7 +330,7 @@ impl Committer {
                     done = commit::done(&mut self.in_flight) => self.committed(done),
                     Some(mark) = marks.recv() => self.marks.push(mark),
                     _ = &mut stop, if !stopping => stopping = true,
-                    count = requests.recv_many(&mut taken, BATCH_REQUESTS), if !stopping && has_room => {
+                    count = requests.recv_many(&mut messages, BATCH_REQUESTS), if !stopping && has_room => {
                         if count == 0 {
                             stopping = true;
                         }
@@ -301,9 +347,8 @@ impl Committer {
                 // One that no longer waits is no loss.
                 let _ = mark.send(());
             }
-            taken.append(&mut self.again);
-            if !taken.is_empty() {
-                self.take(&mut taken).await;
+            if !messages.is_empty() || !self.again.is_empty() {
+                self.take_messages(&mut messages).await;
             }
             if self.pending.is_empty() {
                 // Requests that left nothing to write fill no batch.

@@ -1,19 +1,22 @@
 //! The batch that is gathering: per run, what is to be written and what is to happen then.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use milepost_core::codec;
 use milepost_core::event::Event;
-use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::plan::Plan;
 use milepost_core::run::{SlotQuestion, Starting, Task, TaskRef};
 use milepost_core::time::Timestamp;
-use milepost_store::rows::{Batch, CheckpointRow, HeadWrite, NewHead, RunWrite, SlotWrite, StatusWrite, TimerWrite};
+use milepost_store::rows::{
+    Batch, CheckpointRow, HeadWrite, NewHead, RunWrite, SlotWrite, StatusWrite, TaskWrite, TimerWrite,
+};
 
 use super::{Accepted, Reply, Request, RequestKind};
 use crate::error::EngineError;
+use crate::workers::Handed;
 
 /// A request that was decided: its answer goes out when it is written; if it cannot be, it is decided again.
 #[derive(Debug)]
@@ -65,9 +68,13 @@ pub(super) struct RunPending {
     pub(super) owner: Option<NodeId>,
     pub(super) events: Vec<Event>,
     pub(super) timers: Vec<TimerWrite>,
+    /// The last word on each task.
+    pub(super) tasks: BTreeMap<TaskId, TaskWrite>,
     pub(super) slot: Option<SlotWrite>,
     pub(super) checkpoint: Option<CheckpointRow>,
     pub(super) execute: Vec<Task>,
+    /// What workers are given, by their offers.
+    pub(super) hand_over: Vec<(u64, Handed)>,
     /// Since when those steps were ready, as far as that is known.
     pub(super) ready_since: Vec<Instant>,
     pub(super) cancel: Vec<TaskRef>,
@@ -84,7 +91,7 @@ impl RunPending {
 
     /// A ready step was offered; if it was taken, it is known since when it waited.
     pub(super) fn handed_out(&mut self, ready_since: Instant) {
-        if self.ready_since.len() < self.execute.len() {
+        if self.ready_since.len() < self.execute.len() + self.hand_over.len() {
             self.ready_since.push(ready_since);
         }
     }
@@ -106,6 +113,7 @@ impl RunPending {
             head,
             events: self.events.iter().map(|event| codec::encode(event, self.run, &self.plan, persisted_at)).collect(),
             timers: net_timers(&self.timers),
+            tasks: self.tasks.values().cloned().collect(),
             slot: self.slot.clone(),
             checkpoint: self.checkpoint.clone(),
         }
@@ -217,9 +225,11 @@ impl Pending {
                 owner: None,
                 events: Vec::new(),
                 timers: Vec::new(),
+                tasks: BTreeMap::new(),
                 slot: None,
                 checkpoint: None,
                 execute: Vec::new(),
+                hand_over: Vec::new(),
                 ready_since: Vec::new(),
                 cancel: Vec::new(),
                 freed_key: None,

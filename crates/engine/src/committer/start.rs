@@ -84,7 +84,9 @@ impl Committer {
     pub(super) async fn start_child(&mut self, org: OrgId, child: ChildStart, with: With, follow_ups: &mut FollowUps) {
         let run = child.run;
         let plan = self.parts.plans.resolve(org, &child.reference).await;
-        match plan.and_then(|plan| crate::engine::check_skills(&plan, &self.parts.executor).map(|()| plan)) {
+        match plan.and_then(|plan| {
+            crate::engine::check_skills(&plan, &self.parts.executor, self.parts.workers).map(|()| plan)
+        }) {
             Ok(plan) => {
                 let start = StartRun {
                     org,

@@ -22,6 +22,10 @@ pub(super) struct Entry {
     pub(super) owner: Option<NodeId>,
     /// Another node has the run's work in hand: it goes on with it, this one only adds to the log.
     pub(super) elsewhere: bool,
+    /// Some of what is ready is for an executor of a node.
+    pub(super) inline: bool,
+    /// Steps that are ready may be in line for workers.
+    pub(super) in_line: bool,
     /// Tells this reading of the run from later ones.
     pub(super) generation: u64,
     pub(super) started_at: Option<Timestamp>,
@@ -29,6 +33,18 @@ pub(super) struct Entry {
     pub(super) busy: u32,
     weight: usize,
     used: u64,
+}
+
+impl Entry {
+    /// An executor of some node has, or should be given, work of this run.
+    pub(super) fn needs_node(&self) -> bool {
+        self.state.has_tasks() || (self.inline && self.state.needs_node())
+    }
+
+    /// Nobody is at work for the run, and nobody of this node should be. What is in line for workers has rows of its own.
+    pub(super) fn at_rest(&self) -> bool {
+        !self.needs_node() && !self.state.has_leases()
+    }
 }
 
 #[derive(Debug)]
@@ -61,21 +77,43 @@ impl States {
     }
 
     pub(super) fn insert_new(&mut self, state: RunState) {
-        self.insert(state, None, false, None);
+        self.insert(state, None, false, false, None);
     }
 
     /// Even if the head row names this node, the projector may be about to clear that: the next write says it again.
-    pub(super) fn insert_loaded(&mut self, state: RunState, head: &HeadRow, node: NodeId) {
-        let elsewhere = head.owner.is_some_and(|owner| owner != node) && state.needs_node();
-        self.insert(state, head.owner, elsewhere, head.started_at);
+    /// `inline` says whether some of what is ready is for an executor of a node.
+    pub(super) fn insert_loaded(&mut self, state: RunState, head: &HeadRow, node: NodeId, inline: bool) {
+        let needs_node = state.has_tasks() || (inline && state.needs_node());
+        let elsewhere = head.owner.is_some_and(|owner| owner != node) && needs_node;
+        self.insert(state, head.owner, elsewhere, inline, head.started_at);
     }
 
-    fn insert(&mut self, state: RunState, owner: Option<NodeId>, elsewhere: bool, started_at: Option<Timestamp>) {
+    fn insert(
+        &mut self,
+        state: RunState,
+        owner: Option<NodeId>,
+        elsewhere: bool,
+        inline: bool,
+        started_at: Option<Timestamp>,
+    ) {
         self.tick += 1;
         let weight = state.weight();
         self.weight += weight;
         let (generation, used) = (self.tick, self.tick);
-        let entry = Entry { owned: false, owner, elsewhere, generation, started_at, busy: 0, weight, used, state };
+        let in_line = state.moves() && state.ready_steps().next().is_some();
+        let entry = Entry {
+            owned: false,
+            owner,
+            elsewhere,
+            inline,
+            in_line,
+            generation,
+            started_at,
+            busy: 0,
+            weight,
+            used,
+            state,
+        };
         if let Some(old) = self.entries.insert(entry.state.run, entry) {
             self.weight -= old.weight;
         }

@@ -68,19 +68,29 @@ pub(crate) struct AttemptLog {
 
 impl AttemptLog {
     pub(crate) fn new(key: AttemptKey, handle: LogHandle) -> AttemptLog {
+        AttemptLog::from_line(key, handle, 0)
+    }
+
+    /// Goes on where another node left off.
+    pub(crate) fn from_line(key: AttemptKey, handle: LogHandle, next_line: u32) -> AttemptLog {
         let attempt = Attempt {
             key,
             said: AtomicUsize::new(0),
             over: AtomicBool::new(false),
             lost: AtomicU64::new(0),
             cut: AtomicBool::new(false),
-            next_line: AtomicU32::new(0),
+            next_line: AtomicU32::new(next_line),
         };
         AttemptLog { attempt: Arc::new(attempt), handle }
     }
 
     pub(crate) fn say(&self, stream: LogStream, text: String) {
-        let at = self.handle.now();
+        self.say_at(None, stream, text);
+    }
+
+    /// At a moment of the speaker's own clock, if it says which.
+    pub(crate) fn say_at(&self, at: Option<Timestamp>, stream: LogStream, text: String) {
+        let at = at.unwrap_or_else(|| self.handle.now());
         self.keep(at, stream, &text);
         let AttemptKey { run, logical_attempt, engine_attempt, .. } = self.attempt.key;
         let step_id = self.attempt.key.step_id.clone();

@@ -66,6 +66,7 @@ impl Metric {
 const QUEUE_DEPTH: Metric =
     Metric::gauge("milepost_committer_queue_depth", &[], "Requests that wait for the committer of this node.");
 const READY: Metric = Metric::gauge("milepost_ready_steps", &[], "Steps that wait for an executor of this node.");
+const LEASED: Metric = Metric::gauge("milepost_leased_tasks", &[], "Tasks of workers whose leases this node watches.");
 const EXECUTING: Metric = Metric::gauge("milepost_executing_steps", &[], "Steps that this node carries out now.");
 const READY_TO_STARTED: Metric = Metric::histogram(
     "milepost_ready_to_started_seconds",
@@ -126,6 +127,7 @@ pub const METRICS: &[&Metric] = &[
     &QUEUE_DEPTH,
     &READY,
     &EXECUTING,
+    &LEASED,
     &READY_TO_STARTED,
     &BATCH_RUNS,
     &BATCH_EVENTS,
@@ -187,6 +189,7 @@ pub(crate) struct Metrics {
     pub(crate) queue_depth: Gauge,
     pub(crate) ready: Gauge,
     pub(crate) executing: Gauge,
+    pub(crate) leased: Gauge,
     pub(crate) ready_to_started: Histogram,
     pub(crate) batch_runs: Histogram,
     pub(crate) batch_events: Histogram,
@@ -223,6 +226,7 @@ impl Metrics {
             queue_depth: metrics::gauge!(QUEUE_DEPTH.name),
             ready: metrics::gauge!(READY.name),
             executing: metrics::gauge!(EXECUTING.name),
+            leased: metrics::gauge!(LEASED.name),
             ready_to_started: metrics::histogram!(READY_TO_STARTED.name),
             batch_runs: metrics::histogram!(BATCH_RUNS.name),
             batch_events: metrics::histogram!(BATCH_EVENTS.name),

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use milepost_core::hash::Digest;
-use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_engine::{Config, Engine, NewRun};
 use milepost_store::memory::MemoryStore;
 use milepost_store::rows::{
-    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
-    Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
+    ProjectionWrite, Question, QueueCount, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TaskRow,
+    TimerRow, TransitionRow, WriteResult,
 };
 use milepost_store::{Result, Store, StoreError, Transaction};
 use serde_json::json;
@@ -235,6 +236,47 @@ impl Store for Faulty {
     }
     async fn slot_of(&self, org: OrgId, run: RunId) -> Result<Option<SlotRow>> {
         self.inner.slot_of(org, run).await
+    }
+    async fn tasks(&self, org: OrgId, tasks: &[TaskId]) -> Result<Vec<TaskRow>> {
+        self.inner.tasks(org, tasks).await
+    }
+    async fn tasks_of(&self, org: OrgId, run: RunId) -> Result<Vec<TaskRow>> {
+        self.inner.tasks_of(org, run).await
+    }
+    async fn pull_tasks(
+        &self,
+        node: NodeId,
+        queues: &[String],
+        before: Timestamp,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<TaskRow>> {
+        self.inner.pull_tasks(node, queues, before, now, limit).await
+    }
+    async fn take_over_tasks(&self, dead: NodeId, node: NodeId, now: Timestamp, limit: u32) -> Result<Vec<TaskRow>> {
+        self.inner.take_over_tasks(dead, node, now, limit).await
+    }
+    async fn extend_leases(
+        &self,
+        org: OrgId,
+        node: NodeId,
+        now: Timestamp,
+        leases: &[LeaseExtension],
+    ) -> Result<Vec<TaskRow>> {
+        self.inner.extend_leases(org, node, now, leases).await
+    }
+    async fn queue_counts(&self) -> Result<Vec<QueueCount>> {
+        self.inner.queue_counts().await
+    }
+    async fn log_lines(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step: &str,
+        logical_attempt: u32,
+        engine_attempt: u32,
+    ) -> Result<u32> {
+        self.inner.log_lines(org, run, step, logical_attempt, engine_attempt).await
     }
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {
         self.inner.heartbeat(node, now, lease_ms).await

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use milepost_core::hash::Digest;
-use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
-    Question, Recorded, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow,
-    WriteResult,
+    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
+    ProjectionWrite, Question, QueueCount, Recorded, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
+    TaskRow, TimerRow, TransitionRow, WriteResult,
 };
 use milepost_store::{Result, Store, Transaction, postgres, sqlite};
 
@@ -113,6 +113,13 @@ pass_on! {
     async fn slots_to_wake(&self, limit: u32) -> Result<Vec<SlotRow>>;
     async fn slots_to_wake_of(&self, org: OrgId, key: &str, limit: u32) -> Result<Vec<SlotRow>>;
     async fn slot_of(&self, org: OrgId, run: RunId) -> Result<Option<SlotRow>>;
+    async fn tasks(&self, org: OrgId, tasks: &[TaskId]) -> Result<Vec<TaskRow>>;
+    async fn tasks_of(&self, org: OrgId, run: RunId) -> Result<Vec<TaskRow>>;
+    async fn pull_tasks(&self, node: NodeId, queues: &[String], before: Timestamp, now: Timestamp, limit: u32) -> Result<Vec<TaskRow>>;
+    async fn take_over_tasks(&self, dead: NodeId, node: NodeId, now: Timestamp, limit: u32) -> Result<Vec<TaskRow>>;
+    async fn extend_leases(&self, org: OrgId, node: NodeId, now: Timestamp, leases: &[LeaseExtension]) -> Result<Vec<TaskRow>>;
+    async fn queue_counts(&self) -> Result<Vec<QueueCount>>;
+    async fn log_lines(&self, org: OrgId, run: RunId, step: &str, logical_attempt: u32, engine_attempt: u32) -> Result<u32>;
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()>;
     async fn leave(&self, node: NodeId) -> Result<()>;
     async fn dead_nodes(&self, now: Timestamp) -> Result<Vec<NodeId>>;

@@ -154,6 +154,7 @@ fn engine_config(config: &ServerConfig) -> Config {
         private_addresses: config.allow_private_http.value,
     });
     Config {
+        workers: true,
         limits: config.limits.clone(),
         inline_concurrency: config.inline_concurrency.value,
         node_lease_ms: node_lease_ms(&config.db.value),

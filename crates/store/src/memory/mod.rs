@@ -1,6 +1,7 @@
 //! Runs in memory: plain maps behind one lock. What the other stores are compared with, and what tests of the engine use.
 
 mod tables;
+mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use async_trait::async_trait;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use milepost_core::hash::Digest;
-use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
@@ -18,8 +19,9 @@ use uuid::Uuid;
 use tables::{Key, Tables, of_run};
 
 use crate::rows::{
-    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
-    Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
+    ProjectionWrite, Question, QueueCount, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TaskRow,
+    TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, Transaction};
 
@@ -177,6 +179,46 @@ impl Store for MemoryStore {
         Ok(self.tables().slots.get(&(org, run)).cloned())
     }
 
+    async fn tasks(&self, org: OrgId, tasks: &[TaskId]) -> Result<Vec<TaskRow>> {
+        Ok(self.tables().tasks.by_id(org, tasks))
+    }
+
+    async fn tasks_of(&self, org: OrgId, run: RunId) -> Result<Vec<TaskRow>> {
+        Ok(self.tables().tasks.of_run(org, run))
+    }
+
+    async fn pull_tasks(
+        &self,
+        node: NodeId,
+        queues: &[String],
+        before: Timestamp,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<TaskRow>> {
+        let _writing = self.writing.lock().await;
+        Ok(self.tables().tasks.pull(node, queues, before, now, limit))
+    }
+
+    async fn take_over_tasks(&self, dead: NodeId, node: NodeId, now: Timestamp, limit: u32) -> Result<Vec<TaskRow>> {
+        let _writing = self.writing.lock().await;
+        Ok(self.tables().tasks.take_over(dead, node, now, limit))
+    }
+
+    async fn extend_leases(
+        &self,
+        org: OrgId,
+        node: NodeId,
+        now: Timestamp,
+        leases: &[LeaseExtension],
+    ) -> Result<Vec<TaskRow>> {
+        let _writing = self.writing.lock().await;
+        Ok(self.tables().tasks.extend(org, node, now, leases))
+    }
+
+    async fn queue_counts(&self) -> Result<Vec<QueueCount>> {
+        Ok(self.tables().tasks.counts())
+    }
+
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {
         self.tables().nodes.insert(node, Some(now.plus_ms(lease_ms)));
         Ok(())
@@ -190,7 +232,8 @@ impl Store for MemoryStore {
     async fn dead_nodes(&self, now: Timestamp) -> Result<Vec<NodeId>> {
         let tables = self.tables();
         let lives = |node: &NodeId| tables.nodes.get(node).copied().flatten().is_some_and(|expires| expires >= now);
-        let owners: BTreeSet<NodeId> = tables.runs.values().filter_map(|head| head.owner).collect();
+        let mut owners: BTreeSet<NodeId> = tables.runs.values().filter_map(|head| head.owner).collect();
+        owners.extend(tables.tasks.nodes());
         Ok(owners.into_iter().filter(|node| !lives(node)).collect())
     }
 
@@ -278,6 +321,24 @@ impl Store for MemoryStore {
         let of_step = of_run.filter(|(_, chunk)| step.is_none_or(|step| chunk.step_id == step));
         let later = of_step.filter(|((_, position), _)| after.is_none_or(|after| position > after));
         Ok(take(later.map(|(_, chunk)| chunk.clone()), limit))
+    }
+
+    async fn log_lines(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step: &str,
+        logical_attempt: u32,
+        engine_attempt: u32,
+    ) -> Result<u32> {
+        let tables = self.tables();
+        let of_attempt = |position: &LogPosition| {
+            position.step_id == step
+                && position.logical_attempt == logical_attempt
+                && position.engine_attempt == engine_attempt
+        };
+        let ends = tables.logs.iter().filter(|((key, position), _)| *key == (org, run) && of_attempt(position));
+        Ok(ends.map(|(_, row)| row.first_line + row.lines).max().unwrap_or(0))
     }
 
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {

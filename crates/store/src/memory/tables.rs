@@ -11,6 +11,7 @@ use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
 use uuid::Uuid;
 
+use super::tasks::Tasks;
 use crate::groups::in_groups;
 use crate::rows::{
     Answer, Batch, BlobRow, CheckpointRow, Forgotten, HeadRow, HeadWrite, LoadedRun, LogChunkRow, LogGap, LogPosition,
@@ -29,6 +30,7 @@ pub(super) struct Tables {
     pub(super) checkpoints: BTreeMap<Key, CheckpointRow>,
     pub(super) timers: BTreeMap<(Key, u64), Timestamp>,
     pub(super) slots: BTreeMap<Key, SlotRow>,
+    pub(super) tasks: Tasks,
     /// Until when the lease runs; `None` for a node that left.
     pub(super) nodes: BTreeMap<NodeId, Option<Timestamp>>,
     pub(super) blobs: BTreeMap<(OrgId, Digest), BlobRow>,
@@ -135,6 +137,7 @@ impl Tables {
             self.event_keys.insert((key, event.idempotency_key));
             self.events.insert((key, event.seq), event.clone());
         }
+        write.tasks.iter().for_each(|task| self.tasks.write(task));
         for timer in &write.timers {
             match timer {
                 TimerWrite::Arm { seq, due_at } => self.timers.insert((key, *seq), *due_at),

@@ -54,7 +54,7 @@ pub(super) fn seq(value: i64) -> Result<u64> {
     u64::try_from(value).map_err(|_| StoreError::Corrupt(format!("{value} is no sequence number")))
 }
 
-fn count(value: i32) -> Result<u32> {
+pub(super) fn count(value: i32) -> Result<u32> {
     u32::try_from(value).map_err(|_| StoreError::Corrupt(format!("{value} is no count")))
 }
 
@@ -70,7 +70,7 @@ pub(super) fn org_run(row: &Row, at: usize) -> Result<(OrgId, RunId)> {
     Ok((OrgId(col(row, at)?), RunId(col(row, at + 1)?)))
 }
 
-fn moment(row: &Row, at: usize) -> Result<Option<Timestamp>> {
+pub(super) fn moment(row: &Row, at: usize) -> Result<Option<Timestamp>> {
     Ok(col::<Option<i64>>(row, at)?.map(Timestamp))
 }
 
@@ -78,7 +78,7 @@ fn run(row: &Row, at: usize) -> Result<Option<RunId>> {
     Ok(col::<Option<Uuid>>(row, at)?.map(RunId))
 }
 
-fn json(row: &Row, at: usize) -> Result<Option<Json>> {
+pub(super) fn json(row: &Row, at: usize) -> Result<Option<Json>> {
     Ok(col::<Option<&str>>(row, at)?.map(Json::trusted))
 }
 

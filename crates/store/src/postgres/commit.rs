@@ -18,10 +18,10 @@ use std::sync::LazyLock;
 
 use deadpool_postgres::{Object, Pool};
 use milepost_core::id::RunId;
-use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::columns::{col, int4, int8};
+use super::task_columns::{Parameter, Tasks};
 use super::transaction::Open;
 use crate::rows::{Batch, HeadWrite, RunWrite, SlotWrite, TimerWrite, WriteResult};
 use crate::{Result, StoreError};
@@ -146,9 +146,10 @@ const INSERTS: usize = 1;
 const TIMERS: usize = 2;
 const SLOTS: usize = 4;
 const CHECKPOINTS: usize = 8;
+const TASKS: usize = 16;
 
 /// A statement for each set of optional parts, by the sum of their numbers.
-static STATEMENTS: LazyLock<Vec<String>> = LazyLock::new(|| (0..16).map(statement).collect());
+static STATEMENTS: LazyLock<Vec<String>> = LazyLock::new(|| (0..32).map(statement).collect());
 
 /// Puts the parts together and numbers the parameters, which each part writes as `?`.
 fn statement(shape: usize) -> String {
@@ -159,7 +160,7 @@ fn statement(shape: usize) -> String {
         parts.push(WRITTEN);
     }
     parts.push(LOGGED);
-    for (part, sql) in [(TIMERS, TIMED), (SLOTS, SLOTTED), (CHECKPOINTS, CHECKPOINTED)] {
+    for (part, sql) in [(TIMERS, TIMED), (SLOTS, SLOTTED), (CHECKPOINTS, CHECKPOINTED), (TASKS, TASKED)] {
         if shape & part != 0 {
             parts.push(sql);
         }
@@ -262,7 +263,29 @@ const CHECKPOINTED: &str = "checkpointed AS (
     SET seq = excluded.seq, format = excluded.format, state = excluded.state
 )";
 
-type Parameter<'a> = &'a (dyn ToSql + Sync);
+// A task that is put where it was before keeps its place in the table; one statement touches a row once.
+const TASKED: &str = "put AS (
+    INSERT INTO tasks (task_id, org_id, run_id, step, item, step_id, queue, skill, workflow, priority, ready_at, node, since,
+                       slot_key, slot_limit, worker_id, nonce, logical_attempt, engine_attempt, lease_ms,
+                       lease_expires_at, progress)
+    SELECT p.* FROM unnest(?::uuid[], ?::int4[], ?::uuid[], ?::int8[], ?::int8[], ?::text[], ?::text[], ?::text[],
+                           ?::text[], ?::int4[], ?::int8[], ?::int8[], ?::int8[], ?::text[], ?::int8[], ?::text[],
+                           ?::int8[], ?::int4[], ?::int4[], ?::int8[], ?::int8[], ?::text[])
+        AS p (task_id, org_id, run_id, step, item, step_id, queue, skill, workflow, priority, ready_at, node, since,
+              slot_key, slot_limit, worker_id, nonce, logical_attempt, engine_attempt, lease_ms, lease_expires_at,
+              progress)
+    WHERE (p.run_id IN (SELECT run_id FROM written)) IS TRUE
+    ON CONFLICT (task_id) DO UPDATE
+    SET priority = excluded.priority, ready_at = excluded.ready_at, node = excluded.node, since = excluded.since,
+        slot_key = excluded.slot_key, slot_limit = excluded.slot_limit, worker_id = excluded.worker_id,
+        nonce = excluded.nonce, logical_attempt = excluded.logical_attempt, engine_attempt = excluded.engine_attempt,
+        lease_ms = excluded.lease_ms, lease_expires_at = excluded.lease_expires_at, progress = excluded.progress
+), ended AS (
+    DELETE FROM tasks AS t
+    USING unnest(?::uuid[], ?::uuid[], ?::bool[]) AS d (task_id, run_id, waiting)
+    WHERE t.task_id = d.task_id AND (t.worker_id IS NULL OR NOT d.waiting)
+      AND (d.run_id IN (SELECT run_id FROM written)) IS TRUE
+)";
 
 /// Request ids in their own order, and in the batch's where two new runs have the same: the first of them wins.
 #[derive(Default)]
@@ -304,6 +327,7 @@ struct Columns<'a> {
     slots: Slots<'a>,
     released: Released,
     checkpoints: Checkpoints<'a>,
+    tasks: Tasks<'a>,
 }
 
 #[derive(Default)]
@@ -408,6 +432,7 @@ impl<'a> Columns<'a> {
         self.add_timers(write);
         self.add_slot(write);
         self.checkpoints.add(write);
+        self.tasks.add(write);
     }
 
     fn add_timers(&mut self, write: &RunWrite) {
@@ -459,12 +484,22 @@ impl<'a> Columns<'a> {
             | part(!self.armed.run.is_empty() || !self.disarmed.run.is_empty(), TIMERS)
             | part(!self.slots.run.is_empty() || !self.released.run.is_empty(), SLOTS)
             | part(!self.checkpoints.run.is_empty(), CHECKPOINTS)
+            | part(!self.tasks.is_empty(), TASKS)
     }
 
     /// In the order in which [`statement`] puts the parts together.
     fn parameters<'b>(&'b self, requests: &'b Requests<'_>, shape: usize) -> Vec<Parameter<'b>> {
-        let Columns { updates: u, inserts: n, events: e, armed: a, disarmed: d, slots: s, released: r, checkpoints: c } =
-            self;
+        let Columns {
+            updates: u,
+            inserts: n,
+            events: e,
+            armed: a,
+            disarmed: d,
+            slots: s,
+            released: r,
+            checkpoints: c,
+            tasks: t,
+        } = self;
         let mut list: Vec<Parameter<'b>> =
             vec![&u.org, &u.run, &u.expected_seq, &u.last_seq, &u.status, &u.started_at, &u.completed_at, &u.owner];
         if shape & INSERTS != 0 {
@@ -517,6 +552,9 @@ impl<'a> Columns<'a> {
         if shape & CHECKPOINTS != 0 {
             let checkpoints: [Parameter<'b>; 5] = [&c.org, &c.run, &c.seq, &c.format, &c.state];
             list.extend(checkpoints);
+        }
+        if shape & TASKS != 0 {
+            list.extend(t.parameters());
         }
         list
     }
@@ -595,7 +633,7 @@ mod tests {
 
     #[test]
     fn every_parameter_has_its_place() {
-        for shape in 0..16 {
+        for shape in 0..32 {
             let columns = Columns::default();
             let parameters = columns.parameters(&Requests::default(), shape).len();
             let text = statement(shape);

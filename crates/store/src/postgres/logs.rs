@@ -49,6 +49,22 @@ pub(super) async fn read(
     rows.iter().map(chunk).collect()
 }
 
+pub(super) async fn lines(
+    connection: &Object,
+    org: OrgId,
+    run: RunId,
+    step: &str,
+    logical_attempt: u32,
+    engine_attempt: u32,
+) -> Result<u32> {
+    let sql = "SELECT first_line + lines FROM step_logs
+               WHERE run_id = $1 AND org_id = $2 AND step_id = $3 AND logical_attempt = $4 AND engine_attempt = $5
+               ORDER BY first_line DESC LIMIT 1";
+    let parameters: [&(dyn ToSql + Sync); 5] = [&run.0, &org.0, &step, &int4(logical_attempt), &int4(engine_attempt)];
+    let rows = query(connection, sql, &parameters).await?;
+    rows.first().map_or(Ok(0), |row| number(col(row, 0)?))
+}
+
 /// One range of the key: of the whole run, or of one step.
 fn chunks_of(one_step: bool) -> String {
     let step = if one_step { "AND step_id = $8" } else { "" };

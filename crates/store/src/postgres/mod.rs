@@ -24,6 +24,8 @@ mod project;
 mod registry;
 mod replay;
 mod runs;
+mod task_columns;
+mod tasks;
 #[cfg(test)]
 mod testing;
 mod transaction;
@@ -35,7 +37,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
 use milepost_core::hash::Digest;
-use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
@@ -46,8 +48,9 @@ pub use replay::replay;
 
 use crate::meter::Meter;
 use crate::rows::{
-    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
-    Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
+    ProjectionWrite, Question, QueueCount, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TaskRow,
+    TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, StoreError, Transaction};
 
@@ -206,6 +209,43 @@ impl Store for PostgresStore {
         runs::slot_of(&self.reading().await?, org, run).await
     }
 
+    async fn tasks(&self, org: OrgId, tasks: &[TaskId]) -> Result<Vec<TaskRow>> {
+        tasks::by_id(&self.reading().await?, org, tasks).await
+    }
+
+    async fn tasks_of(&self, org: OrgId, run: RunId) -> Result<Vec<TaskRow>> {
+        tasks::of_run(&self.reading().await?, org, run).await
+    }
+
+    async fn pull_tasks(
+        &self,
+        node: NodeId,
+        queues: &[String],
+        before: Timestamp,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<TaskRow>> {
+        tasks::pull(&self.writing().await?, node, queues, before, now, limit).await
+    }
+
+    async fn take_over_tasks(&self, dead: NodeId, node: NodeId, now: Timestamp, limit: u32) -> Result<Vec<TaskRow>> {
+        tasks::take_over(&self.writing().await?, dead, node, now, limit).await
+    }
+
+    async fn extend_leases(
+        &self,
+        org: OrgId,
+        node: NodeId,
+        now: Timestamp,
+        leases: &[LeaseExtension],
+    ) -> Result<Vec<TaskRow>> {
+        tasks::extend(&self.writing().await?, org, node, now, leases).await
+    }
+
+    async fn queue_counts(&self) -> Result<Vec<QueueCount>> {
+        tasks::counts(&self.reading().await?).await
+    }
+
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {
         registry::heartbeat(&self.writing().await?, node, now, lease_ms).await
     }
@@ -271,6 +311,17 @@ impl Store for PostgresStore {
         limit: u32,
     ) -> Result<Vec<LogChunkRow>> {
         logs::read(&self.reading().await?, org, run, step, after, limit).await
+    }
+
+    async fn log_lines(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step: &str,
+        logical_attempt: u32,
+        engine_attempt: u32,
+    ) -> Result<u32> {
+        logs::lines(&self.reading().await?, org, run, step, logical_attempt, engine_attempt).await
     }
 
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {

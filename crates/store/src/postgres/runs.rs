@@ -215,7 +215,13 @@ pub(super) async fn slot_of(connection: &Object, org: OrgId, run: RunId) -> Resu
 
 /// Jumps from owner to owner along the index; how many runs each owns does not matter.
 pub(super) async fn dead_nodes(connection: &Object, now: Timestamp) -> Result<Vec<NodeId>> {
-    let sql = "WITH RECURSIVE owners AS (
+    let sql = "WITH RECURSIVE holders AS (
+                   (SELECT node FROM tasks ORDER BY node LIMIT 1)
+                   UNION ALL
+                   SELECT next.node FROM holders AS h CROSS JOIN LATERAL (
+                       SELECT t.node FROM tasks AS t WHERE t.node > h.node ORDER BY t.node LIMIT 1
+                   ) AS next
+               ), owners AS (
                    (SELECT owner FROM runs WHERE owner IS NOT NULL ORDER BY owner LIMIT 1)
                    UNION ALL
                    SELECT next.owner FROM owners AS o CROSS JOIN LATERAL (
@@ -223,7 +229,7 @@ pub(super) async fn dead_nodes(connection: &Object, now: Timestamp) -> Result<Ve
                        ORDER BY r.owner LIMIT 1
                    ) AS next
                )
-               SELECT o.owner FROM owners AS o
+               SELECT o.owner FROM (SELECT owner FROM owners UNION SELECT node FROM holders) AS o
                LEFT JOIN nodes AS n ON n.node_id = o.owner
                WHERE n.node_id IS NULL OR n.\"left\" OR n.lease_expires_at <= $1
                ORDER BY o.owner";

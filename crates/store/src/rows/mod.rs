@@ -3,6 +3,7 @@
 mod definitions;
 mod filter;
 mod logs;
+mod tasks;
 mod whole;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub use definitions::{Deployed, TagRow};
 pub use filter::RunFilter;
 pub(crate) use filter::Way;
 pub use logs::{LogChunkRow, LogPosition};
+pub use tasks::{LeaseExtension, LeaseRow, QueueCount, TaskRow, TaskSlot, TaskWrite};
 pub use whole::RunRows;
 
 /// What one commit writes: changes to many runs, durable together.
@@ -41,6 +43,8 @@ pub struct RunWrite {
     /// In order, gapless from `expected_seq` + 1. May be empty when only the owner changes.
     pub events: Vec<EventRow>,
     pub timers: Vec<TimerWrite>,
+    /// No task twice.
+    pub tasks: Vec<TaskWrite>,
     pub slot: Option<SlotWrite>,
     pub checkpoint: Option<CheckpointRow>,
 }

@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, params};
 
 use milepost_core::id::{OrgId, RunId};
 
-use super::columns::{Columns, all, id};
+use super::columns::{Columns, all, id, one};
 use crate::Result;
 use crate::rows::{LogChunkRow, LogPosition};
 
@@ -27,6 +27,21 @@ pub(super) fn append(tx: &Connection, chunks: &[LogChunkRow]) -> Result<()> {
         ])?;
     }
     Ok(())
+}
+
+pub(super) fn lines(
+    conn: &Connection,
+    org: OrgId,
+    run: RunId,
+    step: &str,
+    logical_attempt: u32,
+    engine_attempt: u32,
+) -> Result<u32> {
+    let sql = "SELECT first_line + lines FROM step_logs
+               WHERE org_id = ? AND run_id = ? AND step_id = ? AND logical_attempt = ? AND engine_attempt = ?
+               ORDER BY first_line DESC LIMIT 1";
+    let end = one(conn, sql, params![org.0, id(&run), step, logical_attempt, engine_attempt], |row| row.get(0))?;
+    Ok(end.unwrap_or(0))
 }
 
 const CHUNK: &str = "SELECT org_id, run_id, step_id, logical_attempt, engine_attempt, first_line, lines, content

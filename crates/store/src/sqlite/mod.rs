@@ -15,6 +15,7 @@ mod projections;
 mod read;
 mod readers;
 mod replay;
+mod tasks;
 mod whole;
 mod write;
 mod writer;
@@ -27,7 +28,7 @@ use async_trait::async_trait;
 use rusqlite::Connection;
 
 use milepost_core::hash::Digest;
-use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
@@ -39,8 +40,9 @@ use writer::Writer;
 
 use crate::meter::Meter;
 use crate::rows::{
-    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
-    Question, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
+    ProjectionWrite, Question, QueueCount, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TaskRow,
+    TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, StoreError, Transaction};
 
@@ -199,6 +201,46 @@ impl Store for SqliteStore {
         self.read(move |conn| read::slot_of(conn, org, run)).await
     }
 
+    async fn tasks(&self, org: OrgId, tasks: &[TaskId]) -> Result<Vec<TaskRow>> {
+        let tasks = tasks.to_vec();
+        self.read(move |conn| tasks::by_id(conn, org, &tasks)).await
+    }
+
+    async fn tasks_of(&self, org: OrgId, run: RunId) -> Result<Vec<TaskRow>> {
+        self.read(move |conn| tasks::of_run(conn, org, run)).await
+    }
+
+    async fn pull_tasks(
+        &self,
+        node: NodeId,
+        queues: &[String],
+        before: Timestamp,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<TaskRow>> {
+        let queues = queues.to_vec();
+        self.write(move |tx| tasks::pull(tx, node, &queues, before, now, limit)).await
+    }
+
+    async fn take_over_tasks(&self, dead: NodeId, node: NodeId, now: Timestamp, limit: u32) -> Result<Vec<TaskRow>> {
+        self.write(move |tx| tasks::take_over(tx, dead, node, now, limit)).await
+    }
+
+    async fn extend_leases(
+        &self,
+        org: OrgId,
+        node: NodeId,
+        now: Timestamp,
+        leases: &[LeaseExtension],
+    ) -> Result<Vec<TaskRow>> {
+        let leases = leases.to_vec();
+        self.write(move |tx| tasks::extend(tx, org, node, now, &leases)).await
+    }
+
+    async fn queue_counts(&self) -> Result<Vec<QueueCount>> {
+        self.read(tasks::counts).await
+    }
+
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {
         let writer = self.writer()?;
         // Only the first heartbeat of a node makes a file; the rest look into a map.
@@ -296,6 +338,18 @@ impl Store for SqliteStore {
         self.read(move |conn| logs::read(conn, org, run, step.as_deref(), after.as_ref(), limit)).await
     }
 
+    async fn log_lines(
+        &self,
+        org: OrgId,
+        run: RunId,
+        step: &str,
+        logical_attempt: u32,
+        engine_attempt: u32,
+    ) -> Result<u32> {
+        let step = step.to_owned();
+        self.read(move |conn| logs::lines(conn, org, run, &step, logical_attempt, engine_attempt)).await
+    }
+
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {
         self.write(move |tx| write::projections(tx, &writes)).await
     }
@@ -362,7 +416,7 @@ impl Store for SqliteStore {
 /// for nodes that have none.
 fn dead_nodes(conn: &Connection, locks: &NodeLocks, now: Timestamp) -> Result<(Vec<NodeId>, Vec<NodeId>)> {
     let rows = read::nodes(conn)?;
-    let owners: BTreeSet<NodeId> = read::owners(conn)?.into_iter().collect();
+    let owners: BTreeSet<NodeId> = read::owners(conn)?.into_iter().chain(tasks::nodes(conn)?).collect();
     let is_dead = |node: NodeId| -> Result<bool> {
         Ok(match locks.look(node)? {
             Lock::Held => false,

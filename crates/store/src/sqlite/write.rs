@@ -8,6 +8,7 @@ use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
 
+use super::tasks;
 use crate::Result;
 use crate::groups::in_groups;
 use crate::rows::{
@@ -172,6 +173,9 @@ impl Hot<'_> {
         }
         for timer in &write.timers {
             self.timer(write.org, run, timer)?;
+        }
+        for task in &write.tasks {
+            tasks::write(self.conn, task)?;
         }
         if let Some(slot) = &write.slot {
             self.slot(write.org, run, slot)?;

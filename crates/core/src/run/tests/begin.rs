@@ -68,6 +68,7 @@ impl Start {
             timers: BTreeMap::new(),
             offered: BTreeSet::new(),
             tasks: BTreeMap::new(),
+            leased: BTreeMap::new(),
             asked_to_stop: BTreeSet::new(),
             children: BTreeMap::new(),
             stopped_children: Vec::new(),

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::invariants::Watcher;
 use crate::codec;
 use crate::document;
-use crate::event::{ErrorInfo, Event, StepRef};
+use crate::event::{ErrorInfo, Event, Lease, StepRef};
 use crate::id::{NodeId, RunId, SignalId};
 use crate::json::Json;
 use crate::limits::Limits;
@@ -55,6 +55,8 @@ pub(super) struct Run {
     pub(super) offered: BTreeSet<StepRef>,
     /// In the hands of an executor.
     pub(super) tasks: BTreeMap<StepRef, TaskRef>,
+    /// Those of `tasks` that a worker has, and what its answers must carry.
+    pub(super) leased: BTreeMap<StepRef, u64>,
     pub(super) asked_to_stop: BTreeSet<StepRef>,
     pub(super) children: BTreeMap<RunId, ChildStart>,
     pub(super) stopped_children: Vec<(RunId, bool)>,
@@ -136,6 +138,16 @@ impl Run {
                 self.tasks.insert(task.task.step, task.task);
                 self.inputs.insert(task.step_id, task.input);
             }
+            Effect::HandOver { task, lease } => {
+                self.offered.remove(&task.task.step);
+                self.leased.insert(task.task.step, lease.nonce);
+                self.tasks.insert(task.task.step, task.task);
+                self.inputs.insert(task.step_id, task.input);
+            }
+            Effect::Gone { step, .. } => {
+                self.offered.remove(&step);
+                self.leased.remove(&step);
+            }
             Effect::CancelTask { task } => {
                 self.asked_to_stop.insert(task.step);
             }
@@ -167,6 +179,12 @@ impl Run {
 
     pub(super) fn dispatch(&mut self, name: &str) -> Result<(), Rejection> {
         self.command(Command::Dispatch { step: self.step(name), worker: self.node })
+    }
+
+    /// Gives a ready step to a worker.
+    pub(super) fn lease(&mut self, step: StepRef) -> Result<(), Rejection> {
+        let nonce = self.entropy;
+        self.command(Command::Lease { step, lease: Lease { worker: "w".into(), nonce } })
     }
 
     /// Hands out all that is ready.
@@ -289,7 +307,8 @@ impl Run {
         self.node = NodeId(lost.0 + 1);
         self.state = self.restored();
         self.offered.clear();
-        self.tasks.clear();
+        // Workers live on.
+        self.tasks.retain(|step, _| self.leased.contains_key(step));
         self.command(Command::Adopt { lost: Some(lost) }).unwrap();
         self
     }

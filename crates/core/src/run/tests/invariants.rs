@@ -8,7 +8,7 @@ use crate::event::{Body, Event};
 use crate::hash::Digest;
 use crate::plan::Plan;
 use crate::record::EventRow;
-use crate::run::state::{Phase, RunState};
+use crate::run::state::{Phase, RunState, RunningKind};
 use crate::status::RunStatus;
 
 /// One line per event: number, type, step with its attempts, and what is particular to it.
@@ -185,6 +185,7 @@ impl Watcher {
 fn check_wake_up(run: &Run) {
     let state = &run.state;
     let woken = state.needs_node()
+        || state.has_leases()
         || !run.timers.is_empty()
         || state.awaited_children().next().is_some()
         || state.waits_for_people()
@@ -193,7 +194,13 @@ fn check_wake_up(run: &Run) {
     if state.status.is_terminal() {
         assert!(run.timers.is_empty(), "a timer of a run that has ended\n{}", run.log());
         assert!(!state.needs_node() && state.awaited_children().next().is_none(), "\n{}", run.log());
+        assert!(run.offered.is_empty() || state.status == RunStatus::Failed, "still in line\n{}", run.log());
     }
+    let leased = state.running.iter().filter_map(|(step, running)| match running.kind {
+        RunningKind::Leased { nonce } => Some((*step, nonce)),
+        _ => None,
+    });
+    assert!(leased.eq(run.leased.iter().map(|(step, nonce)| (*step, *nonce))), "leases\n{}", run.log());
 }
 
 fn check_counts(state: &RunState) {
@@ -221,6 +228,19 @@ fn same(live: &RunState, other: &RunState, how: &str) {
         };
     }
     equal!(org, run, status, last_seq, priority, created_at, slot_key, parent, steps, items, ready, running, active);
-    equal!(tasks, waits, children, timers, backoff, unfinished, failures, acknowledged, first_failure, stopping, inbox);
+    equal!(
+        tasks,
+        leased,
+        waits,
+        children,
+        timers,
+        backoff,
+        unfinished,
+        failures,
+        acknowledged,
+        first_failure,
+        stopping,
+        inbox
+    );
     equal!(seen_signals, signal_times, continues, steps_since_continue, bytes_since_continue);
 }

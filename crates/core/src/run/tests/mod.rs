@@ -7,6 +7,7 @@ mod foreach;
 mod golden;
 mod harness;
 mod invariants;
+mod leasing;
 mod looking;
 mod previews;
 mod properties;

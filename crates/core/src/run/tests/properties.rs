@@ -31,7 +31,11 @@ fn act(run: &mut Run, op: &Op) {
     let _ = match *op {
         Op::Dispatch(which) => {
             let Some(step) = pick(run.offered.iter().copied(), which) else { return };
-            run.command(Command::Dispatch { step, worker: run.node })
+            // Some to an executor, some to a worker.
+            match which % 2 {
+                0 => run.lease(step),
+                _ => run.command(Command::Dispatch { step, worker: run.node }),
+            }
         }
         Op::DispatchAny(step, item) => {
             let step = u32::from(step) % run.plan.steps.len() as u32;

@@ -1,0 +1,196 @@
+//! Steps go to workers: in the commit that made them ready where one waits, else when one comes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use milepost_core::event::{Lease, StepRef};
+use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
+use milepost_core::plan::{Plan, PlanStep, Runtime};
+use milepost_core::run::{Command, RejectionKind};
+use milepost_core::time::Timestamp;
+use milepost_store::rows::TaskRow;
+
+use super::decide::FollowUps;
+use super::{Committer, Message, Offer, Request, Waiting};
+use crate::error::EngineError;
+use crate::executor::Executor;
+pub(super) use crate::workers::Handed;
+
+/// The queue of a step that names none.
+const DEFAULT_QUEUE: &str = "default";
+
+/// What each offer was given.
+pub(super) type Given = HashMap<u64, Vec<Handed>>;
+
+/// Who carries steps out.
+pub(super) struct Places {
+    pub(super) executor: Executor,
+}
+
+impl Places {
+    /// An executor of this process does it; otherwise a worker.
+    pub(super) fn is_inline(&self, step: &PlanStep) -> bool {
+        match step.runtime {
+            Some(runtime) => runtime == Runtime::Inline,
+            None => self.executor.knows(&step.skill),
+        }
+    }
+}
+
+impl Committer {
+    pub(super) fn is_inline(&self, step: &PlanStep) -> bool {
+        Places { executor: self.parts.executor.clone() }.is_inline(step)
+    }
+
+    /// Takes what it was told, and what has to be decided again.
+    pub(super) async fn take_messages(&mut self, messages: &mut Vec<Message>) {
+        let mut requests = Vec::with_capacity(messages.len() + self.again.len());
+        let mut impatient = Vec::new();
+        for message in messages.drain(..) {
+            match message {
+                Message::Request(request) => requests.push(request),
+                Message::Exchange { results, offer } => {
+                    requests.extend(results);
+                    if let Some(offer) = offer {
+                        impatient.extend((!offer.waits).then_some(offer.id));
+                        self.offers.add(offer);
+                    }
+                }
+                Message::Withdraw(offer) => drop(self.offers.remove(offer)),
+                Message::Waiting(waiting) => waiting.into_iter().for_each(|waiting| self.lines.push(waiting)),
+                Message::IdleQueues(reply) => drop(reply.send(self.offers.idle_queues(&self.lines))),
+            }
+        }
+        requests.append(&mut self.again);
+        self.take(requests).await;
+        self.offers.let_go(&impatient);
+    }
+
+    /// Gives steps in line to workers that wait. Answers whether anything was tried.
+    pub(super) async fn hand_over(&mut self, follow_ups: &mut FollowUps) -> bool {
+        let mut pairs = Vec::new();
+        while let Some(pair) = self.offers.next(&mut self.lines) {
+            pairs.push(pair);
+        }
+        let failed = self.load(pairs.iter().map(|(_, _, waiting)| (waiting.org, waiting.run)).collect()).await;
+        let tried = !pairs.is_empty();
+        for (offer, worker, waiting) in pairs {
+            if failed.get(&waiting.run).is_some_and(|error| error.is_passing()) {
+                self.offers.give_back(offer);
+                self.wait_again(waiting);
+                continue;
+            }
+            self.handing = Some((offer, waiting.since));
+            let lease = Lease { worker, nonce: crate::clock::entropy() };
+            let command = Command::Lease { step: waiting.step, lease };
+            let decided = self.decide_command(waiting.org, waiting.run, &command, None, follow_ups);
+            if self.handing.take().is_some() {
+                self.offers.give_back(offer);
+                self.not_handed(waiting, &decided.map(drop));
+            }
+        }
+        tried
+    }
+
+    /// The step is not ready by what is at hand. Another node may have gone on since that was read; once it was read again,
+    /// the step is in line again or it is not for us to give.
+    fn not_handed(&mut self, waiting: Waiting, decided: &Result<(), EngineError>) {
+        let stale = matches!(decided, Err(EngineError::Rejected(rejection)) if rejection.kind == RejectionKind::Stale);
+        let at_hand = self.states.peek(waiting.run).is_some_and(|entry| entry.busy == 0);
+        if stale && at_hand && !waiting.reread {
+            self.states.forget(waiting.run);
+            self.lines.push(Waiting { reread: true, ..waiting });
+        }
+    }
+
+    /// In a moment: the run cannot be read now.
+    fn wait_again(&self, waiting: Waiting) {
+        let inbox = self.parts.inbox.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+            // After shutdown nobody hands anything over; the row is there.
+            let _ = inbox.send(Message::Waiting(vec![waiting])).await;
+        });
+    }
+
+    /// What a batch gave to workers is on disk; those it gave nothing after all wait on.
+    pub(super) fn answer_offers(&mut self, offers: Vec<Offer>, mut given: Given) {
+        for offer in offers {
+            match given.remove(&offer.id) {
+                Some(tasks) => {
+                    if let Err(tasks) = offer.reply.send(tasks) {
+                        self.take_back(tasks);
+                    }
+                }
+                None if offer.waits && !offer.reply.is_closed() => self.offers.add(offer),
+                None => {}
+            }
+        }
+    }
+
+    /// The worker is gone before it heard of them.
+    fn take_back(&mut self, tasks: Vec<Handed>) {
+        for handed in tasks {
+            let command = Command::LoseLease { task: handed.task.task };
+            self.again.push(Request::command(handed.org, handed.run, command));
+        }
+    }
+
+    /// Another node has changed a run of which workers of this one have steps.
+    pub(super) fn tell_leases(&self, run: RunId) {
+        if let Some(entry) = self.states.peek(run) {
+            self.parts.leases.compare(&entry.state);
+        }
+    }
+}
+
+/// The row of a step that waits for a worker.
+pub(super) fn waiting_row(
+    org: OrgId,
+    run: RunId,
+    plan: &Plan,
+    step: StepRef,
+    priority: i32,
+    node: NodeId,
+    now: Timestamp,
+) -> TaskRow {
+    let planned = plan.step(step.step);
+    TaskRow {
+        task: TaskId::of(run, step),
+        org,
+        run,
+        step,
+        step_id: step.name(plan).into(),
+        queue: queue_of(planned),
+        skill: planned.skill.clone(),
+        workflow: plan.name.clone(),
+        priority,
+        ready_at: now,
+        node,
+        since: now,
+        slot: None,
+        lease: None,
+    }
+}
+
+pub(crate) fn queue_of(step: &PlanStep) -> Arc<str> {
+    step.queue.clone().unwrap_or_else(|| DEFAULT_QUEUE.into())
+}
+
+/// A row as it stands in line.
+pub(crate) fn in_line(row: &TaskRow, since: Instant) -> Waiting {
+    Waiting {
+        task: row.task,
+        org: row.org,
+        run: row.run,
+        step: row.step,
+        queue: row.queue.clone(),
+        skill: row.skill.clone(),
+        workflow: row.workflow.clone(),
+        priority: row.priority,
+        ready_at: row.ready_at,
+        since,
+        reread: false,
+    }
+}

@@ -1,0 +1,376 @@
+//! One call of a worker: what it has done, what it has in hand, what it has room for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use milepost_core::event::{Body, StepRef};
+use milepost_core::id::TaskId;
+use milepost_core::json::Json;
+use milepost_core::run::{Command, Outcome, Rejection, RejectionKind};
+use milepost_core::time::Timestamp;
+use milepost_store::rows::LeaseExtension;
+use tokio::sync::oneshot;
+
+use super::{Handed, LeaseToken, WorkerTask};
+use crate::committer::{Accepted, Inbox, Message, Offer, Request};
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::executor::check_output;
+use crate::skills::LogStream;
+
+/// What a worker says and asks for.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    /// With a part that is new whenever it starts: who comes back under an old name must not be taken for the one who left.
+    pub worker: Arc<str>,
+    pub queues: Vec<Arc<str>>,
+    /// None: whatever is in the queues.
+    pub skills: Option<Vec<Arc<str>>>,
+    /// How many tasks it takes.
+    pub capacity: usize,
+    /// How long it waits when there is nothing.
+    pub wait: Duration,
+    pub results: Vec<WorkerResult>,
+    pub heartbeats: Vec<Heartbeat>,
+}
+
+#[derive(Clone, Debug)]
+pub struct WorkerResult {
+    pub task: TaskId,
+    pub token: String,
+    pub outcome: Outcome,
+    pub lines: Vec<WorkerLine>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Heartbeat {
+    pub task: TaskId,
+    pub token: String,
+    pub progress: Option<Json>,
+    pub lines: Vec<WorkerLine>,
+}
+
+/// A line of an attempt's log.
+#[derive(Clone, Debug)]
+pub struct WorkerLine {
+    pub stream: LogStream,
+    pub text: String,
+    pub at: Option<Timestamp>,
+}
+
+/// What a worker is answered.
+#[derive(Clone, Debug, Default)]
+pub struct Exchanged {
+    pub tasks: Vec<WorkerTask>,
+    pub directives: Vec<Directive>,
+    pub rejected: Vec<RejectedItem>,
+}
+
+/// What a worker should do with something it has in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Directive {
+    pub token: LeaseToken,
+    pub kind: DirectiveKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectiveKind {
+    /// Stop, and say that it is cancelled.
+    Cancel,
+    /// The run is paused.
+    Pause,
+}
+
+/// A result or a heartbeat that changed nothing.
+#[derive(Clone, Debug)]
+pub struct RejectedItem {
+    pub task: TaskId,
+    pub token: String,
+    pub code: &'static str,
+    pub message: String,
+}
+
+type ResultReply = oneshot::Receiver<Result<Accepted, EngineError>>;
+
+/// A result that was sent to the committer.
+struct Sent {
+    task: TaskId,
+    text: String,
+    token: LeaseToken,
+    completed: bool,
+    reply: ResultReply,
+}
+
+impl Engine {
+    /// Takes what a worker says and gives it what it has room for. Results are on disk when this returns; one bad item
+    /// spoils nothing. Waits no longer than `until`.
+    ///
+    /// # Errors
+    /// The engine is about to end, or the store cannot be written.
+    pub async fn exchange(
+        &self,
+        mut exchange: Exchange,
+        until: impl Future<Output = ()>,
+    ) -> Result<Exchanged, EngineError> {
+        let mut answer = Exchanged::default();
+        self.take_heartbeats(std::mem::take(&mut exchange.heartbeats), &mut answer).await?;
+        let mut requests = Vec::with_capacity(exchange.results.len());
+        let mut sent = Vec::with_capacity(exchange.results.len());
+        for result in std::mem::take(&mut exchange.results) {
+            if let Some((request, result)) = self.result(result, &mut answer).await? {
+                requests.push(request);
+                sent.push(result);
+            }
+        }
+        let bell = self.leases.bell(&exchange.worker);
+        // Heard from here on: what is told between a look at the news and the wait is not missed.
+        let rings = bell.bell.notified();
+        tokio::pin!(rings);
+        rings.as_mut().enable();
+        let at_once = exchange.wait.is_zero();
+        let (offer, offered) = if exchange.capacity > 0 {
+            let (offer, offered) = Offered::new(self, &exchange);
+            (Some(offer), Some(offered))
+        } else {
+            (None, None)
+        };
+        if !requests.is_empty() || offer.is_some() {
+            self.inbox.send(Message::Exchange { results: requests, offer }).await?;
+        }
+        for sent in sent {
+            self.hear(sent, &mut answer).await?;
+        }
+        answer.directives.extend(self.leases.news(&exchange.worker));
+        let has_news = !answer.directives.is_empty();
+        let wait = async {
+            if !has_news {
+                tokio::select! {
+                    () = &mut rings => {}
+                    () = until => {}
+                    () = tokio::time::sleep(exchange.wait) => {}
+                }
+            }
+        };
+        let handed = match offered {
+            // What there is comes with the commit, or nothing does.
+            Some(offered) if at_once => offered.given().await,
+            Some(offered) => offered.given_before(wait).await,
+            None if at_once => Vec::new(),
+            None => {
+                wait.await;
+                Vec::new()
+            }
+        };
+        answer.directives.extend(self.leases.news(&exchange.worker));
+        for handed in handed {
+            answer.tasks.push(self.for_worker(handed));
+        }
+        Ok(answer)
+    }
+
+    /// A step as its worker is given it.
+    pub(super) fn for_worker(&self, handed: Handed) -> WorkerTask {
+        let step = handed.plan.step(handed.task.index);
+        let env = step.env.iter().filter_map(|name| Some((name.to_string(), std::env::var(&**name).ok()?))).collect();
+        handed.into_task(env, Vec::new())
+    }
+
+    /// Lets leases go on. Those that another node watched are watched here from now on.
+    async fn take_heartbeats(&self, heartbeats: Vec<Heartbeat>, answer: &mut Exchanged) -> Result<(), EngineError> {
+        for heartbeat in heartbeats {
+            let Heartbeat { task, token: text, progress, lines } = heartbeat;
+            let Some(token) = read_token(task, &text, answer) else { continue };
+            match self.extend(&token, progress).await? {
+                Some(_) => {
+                    self.say(&token, lines);
+                    answer.directives.extend(self.leases.directive(&token));
+                }
+                None => answer.rejected.push(stale(task, text)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Until when the lease runs now; nothing, if it is no more.
+    pub(super) async fn extend(
+        &self,
+        token: &LeaseToken,
+        progress: Option<Json>,
+    ) -> Result<Option<Timestamp>, EngineError> {
+        let now = self.clock.now();
+        if let Some(until) = self.leases.extend(token, progress.clone(), now) {
+            return Ok(Some(until));
+        }
+        if !self.watch_here(token).await? {
+            return Ok(None);
+        }
+        Ok(self.leases.extend(token, progress, now))
+    }
+
+    /// A lease that another node watched, or one that died. Answers whether there is one.
+    async fn watch_here(&self, token: &LeaseToken) -> Result<bool, EngineError> {
+        let now = self.clock.now();
+        let extension = LeaseExtension { task: token.task_id(), nonce: token.nonce, expires_at: now, progress: None };
+        let Some(row) = self.store.extend_leases(self.org, self.node(), now, &[extension]).await?.pop() else {
+            return Ok(false);
+        };
+        let (logical, engine) = (token.task.logical_attempt, token.task.engine_attempt);
+        let lines = self.store.log_lines(row.org, row.run, &row.step_id, logical, engine).await?;
+        self.leases.adopt(&row, now, lines);
+        Ok(true)
+    }
+
+    fn say(&self, token: &LeaseToken, lines: Vec<WorkerLine>) {
+        if lines.is_empty() {
+            return;
+        }
+        let Some(log) = self.leases.log(token) else { return };
+        for line in lines {
+            log.say_at(line.at, line.stream, line.text);
+        }
+    }
+
+    async fn result(
+        &self,
+        result: WorkerResult,
+        answer: &mut Exchanged,
+    ) -> Result<Option<(Request, Sent)>, EngineError> {
+        let WorkerResult { task, token: text, outcome, lines } = result;
+        let Some(token) = read_token(task, &text, answer) else { return Ok(None) };
+        if !lines.is_empty() {
+            if self.leases.log(&token).is_none() {
+                self.watch_here(&token).await?;
+            }
+            self.say(&token, lines);
+        }
+        let outcome = match outcome {
+            Outcome::Completed(output) => match check_output(&output, self.limits()) {
+                Ok(()) => Outcome::Completed(output),
+                Err(error) => Outcome::Failed(error.into()),
+            },
+            failed @ Outcome::Failed(_) => failed,
+        };
+        let completed = matches!(outcome, Outcome::Completed(_));
+        let (reply, receiver) = oneshot::channel();
+        let command = Command::Report { task: token.task, nonce: token.nonce, outcome };
+        let request = Request { reply: Some(reply), ..Request::command(self.org, token.run, command) };
+        Ok(Some((request, Sent { task, text, token, completed, reply: receiver })))
+    }
+
+    /// What became of a result.
+    async fn hear(&self, sent: Sent, answer: &mut Exchanged) -> Result<(), EngineError> {
+        let Sent { task, text, token, completed, reply } = sent;
+        match reply.await.map_err(|_| EngineError::ShuttingDown)? {
+            Ok(_) => {}
+            Err(EngineError::Rejected(rejection)) if rejection.kind == RejectionKind::Stale => {
+                if !self.was_recorded(&token, completed).await? {
+                    answer.rejected.push(stale(task, text));
+                }
+            }
+            Err(EngineError::Rejected(Rejection { code, message, .. })) => {
+                answer.rejected.push(RejectedItem { task, token: text, code, message });
+            }
+            Err(EngineError::NoSuchRun(_)) => answer.rejected.push(stale(task, text)),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// The very attempt has ended as its worker says: the answer to the first time was lost.
+    async fn was_recorded(&self, token: &LeaseToken, completed: bool) -> Result<bool, EngineError> {
+        let head = self.head(token.run).await?;
+        let plan = self.plans.by_hash(self.org, head.plan_hash).await?;
+        if token.task.step.step as usize >= plan.steps.len() {
+            return Ok(false);
+        }
+        let events = self.events_of(&head, &plan, token.task.step).await?;
+        let step: Option<StepRef> = Some(token.task.step);
+        Ok(events.iter().any(|event| {
+            let same = event.step == step
+                && event.logical_attempt == token.task.logical_attempt
+                && event.engine_attempt == token.task.engine_attempt;
+            match event.body {
+                Body::StepCompleted { .. } => same && completed,
+                Body::StepFailed { .. } => same && !completed,
+                _ => false,
+            }
+        }))
+    }
+}
+
+fn read_token(task: TaskId, text: &str, answer: &mut Exchanged) -> Option<LeaseToken> {
+    match text.parse::<LeaseToken>() {
+        Ok(token) if token.task_id() == task => Some(token),
+        Ok(_) => {
+            let message = "the lease token belongs to another task; send each with its own".to_owned();
+            answer.rejected.push(RejectedItem { task, token: text.to_owned(), code: "bad_lease_token", message });
+            None
+        }
+        Err(error) => {
+            let message = error.to_string();
+            answer.rejected.push(RejectedItem { task, token: text.to_owned(), code: "bad_lease_token", message });
+            None
+        }
+    }
+}
+
+fn stale(task: TaskId, token: String) -> RejectedItem {
+    let message = "another attempt has taken over, or the run has ended; drop this one".to_owned();
+    RejectedItem { task, token, code: "stale_attempt", message }
+}
+
+static OFFERS: AtomicU64 = AtomicU64::new(1);
+
+/// An offer whose answer is waited for. When it is dropped, what was given meanwhile goes to somebody else.
+struct Offered {
+    id: u64,
+    inbox: Inbox,
+    answer: oneshot::Receiver<Vec<Handed>>,
+}
+
+impl Offered {
+    fn new(engine: &Engine, exchange: &Exchange) -> (Offer, Offered) {
+        let (reply, answer) = oneshot::channel();
+        let id = OFFERS.fetch_add(1, Ordering::Relaxed);
+        let offer = Offer {
+            id,
+            org: Some(engine.org),
+            worker: exchange.worker.clone(),
+            queues: exchange.queues.clone(),
+            skills: exchange.skills.clone(),
+            room: exchange.capacity,
+            waits: !exchange.wait.is_zero(),
+            reply,
+        };
+        (offer, Offered { id, inbox: engine.inbox.clone(), answer })
+    }
+
+    async fn given(mut self) -> Vec<Handed> {
+        (&mut self.answer).await.unwrap_or_default()
+    }
+
+    async fn given_before(mut self, end: impl Future<Output = ()>) -> Vec<Handed> {
+        tokio::select! {
+            biased;
+            given = &mut self.answer => given.unwrap_or_default(),
+            () = end => self.withdraw(),
+        }
+    }
+
+    /// What was given in the last moment is not lost.
+    fn withdraw(&mut self) -> Vec<Handed> {
+        self.answer.close();
+        self.answer.try_recv().unwrap_or_default()
+    }
+}
+
+impl Drop for Offered {
+    fn drop(&mut self) {
+        for handed in self.withdraw() {
+            let command = Command::LoseLease { task: handed.task.task };
+            self.inbox.try_send(Message::Request(Request::command(handed.org, handed.run, command)));
+        }
+        self.inbox.try_send(Message::Withdraw(self.id));
+    }
+}

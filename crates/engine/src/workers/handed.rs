@@ -1,0 +1,111 @@
+//! A step that was given to a worker, as the node that gave it knows it.
+
+use std::sync::Arc;
+
+use milepost_core::event::Lease;
+use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
+use milepost_core::plan::Plan;
+use milepost_core::run::Task;
+use milepost_core::time::Timestamp;
+use milepost_core::trace::{SpanId, TraceContext};
+use milepost_store::rows::{LeaseRow, TaskRow};
+
+use super::{LeaseToken, WorkerTask};
+
+/// How long a worker may say nothing, if its step does not say.
+const LEASE_MS: u64 = 30_000;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Handed {
+    pub(crate) org: OrgId,
+    pub(crate) run: RunId,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) task: Task,
+    pub(crate) lease: Lease,
+    pub(crate) priority: i32,
+    pub(crate) expires_at: Timestamp,
+}
+
+impl Handed {
+    pub(crate) fn new(
+        org: OrgId,
+        run: RunId,
+        plan: &Arc<Plan>,
+        task: Task,
+        lease: Lease,
+        priority: i32,
+        now: Timestamp,
+    ) -> Handed {
+        let lease_ms = plan.step(task.index).heartbeat_timeout_ms.unwrap_or(LEASE_MS);
+        let expires_at = now.plus_ms(lease_ms);
+        Handed { org, run, plan: plan.clone(), task, lease, priority, expires_at }
+    }
+
+    pub(crate) fn task_id(&self) -> TaskId {
+        TaskId::of(self.run, self.task.task.step)
+    }
+
+    pub(crate) fn lease_ms(&self) -> u64 {
+        self.plan.step(self.task.index).heartbeat_timeout_ms.unwrap_or(LEASE_MS)
+    }
+
+    pub(crate) fn row(&self, node: NodeId, now: Timestamp) -> TaskRow {
+        let planned = self.plan.step(self.task.index);
+        let attempt = self.task.task;
+        TaskRow {
+            task: self.task_id(),
+            org: self.org,
+            run: self.run,
+            step: attempt.step,
+            step_id: self.task.step_id.as_str().into(),
+            queue: crate::committer::queue_of(planned),
+            skill: planned.skill.clone(),
+            workflow: self.plan.name.clone(),
+            priority: self.priority,
+            ready_at: now,
+            node,
+            since: now,
+            slot: None,
+            lease: Some(LeaseRow {
+                worker: self.lease.worker.clone(),
+                nonce: self.lease.nonce,
+                logical_attempt: attempt.logical_attempt,
+                engine_attempt: attempt.engine_attempt,
+                lease_ms: self.lease_ms(),
+                expires_at: self.expires_at,
+                progress: None,
+            }),
+        }
+    }
+
+    pub(crate) fn token(&self) -> LeaseToken {
+        LeaseToken { run: self.run, task: self.task.task, nonce: self.lease.nonce }
+    }
+
+    pub(crate) fn into_task(self, env: Vec<(String, String)>, secrets: Vec<(String, String)>) -> WorkerTask {
+        let planned = self.plan.step(self.task.index);
+        let attempt = self.task.task;
+        let span = SpanId::of_attempt(self.run, &self.task.step_id, attempt.logical_attempt, attempt.engine_attempt);
+        WorkerTask {
+            task: self.task_id(),
+            org: self.org,
+            run: self.run,
+            skill: planned.skill.clone(),
+            logical_attempt: attempt.logical_attempt,
+            engine_attempt: attempt.engine_attempt,
+            token: self.token(),
+            lease_expires_at: self.expires_at,
+            heartbeat_ms: (self.lease_ms() / 3).max(1),
+            timeout_ms: planned.timeout_ms,
+            env,
+            secrets,
+            workflow: self.plan.name.clone(),
+            workflow_version: self.plan.version.clone(),
+            queue: crate::committer::queue_of(planned),
+            priority: self.priority,
+            traceparent: TraceContext::of_span(self.run, self.task.trace, span).to_string(),
+            step_id: self.task.step_id,
+            input: self.task.input,
+        }
+    }
+}
