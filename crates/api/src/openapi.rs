@@ -58,19 +58,19 @@ pub(crate) fn finished(mut api: OpenApi) -> OpenApi {
 pub(crate) enum Problems {
     /// The request cannot be read.
     #[response(status = 400, content_type = "application/problem+json")]
-    BadRequest(#[to_schema] Problem),
+    BadRequest(Problem),
     /// This server wants a token.
     #[response(status = 401, content_type = "application/problem+json")]
-    Unauthorized(#[to_schema] Problem),
+    Unauthorized(Problem),
     /// A page of another site may not call this server.
     #[response(status = 403, content_type = "application/problem+json")]
-    Forbidden(#[to_schema] Problem),
+    Forbidden(Problem),
     /// The server failed; nothing was changed.
     #[response(status = 500, content_type = "application/problem+json")]
-    Failed(#[to_schema] Problem),
+    Failed(Problem),
     /// Try again soon: the database cannot be reached, or the server is shutting down.
     #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(#[to_schema] Problem),
+    Unavailable(Problem),
 }
 
 /// What a call that names something may answer.
@@ -79,7 +79,7 @@ pub(crate) enum Problems {
 pub(crate) enum NotFound {
     /// There is no such thing.
     #[response(status = 404, content_type = "application/problem+json")]
-    NotFound(#[to_schema] Problem),
+    NotFound(Problem),
 }
 
 /// What a call with a body may answer.
@@ -88,20 +88,20 @@ pub(crate) enum NotFound {
 pub(crate) enum WriteProblems {
     /// It does not fit what is there now.
     #[response(status = 409, content_type = "application/problem+json")]
-    Conflict(#[to_schema] Problem),
+    Conflict(Problem),
     /// The body is too large.
     #[response(status = 413, content_type = "application/problem+json")]
-    TooLarge(#[to_schema] Problem),
+    TooLarge(Problem),
     /// The body is not of a type that is read here.
     #[response(status = 415, content_type = "application/problem+json")]
-    UnsupportedMediaType(#[to_schema] Problem),
+    UnsupportedMediaType(Problem),
     /// The body can be read and does not fit; the detail says what to correct.
     #[response(status = 422, content_type = "application/problem+json")]
-    Unprocessable(#[to_schema] Problem),
+    Unprocessable(Problem),
     /// Too much at once: try again later.
     #[response(status = 429, content_type = "application/problem+json")]
-    TooMany(#[to_schema] Problem),
+    TooMany(Problem),
     /// The disk of the database is full; nothing was written.
     #[response(status = 507, content_type = "application/problem+json")]
-    DiskFull(#[to_schema] Problem),
+    DiskFull(Problem),
 }

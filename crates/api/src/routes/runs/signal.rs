@@ -52,7 +52,7 @@ pub(super) struct SignalAccepted {
 pub(super) enum Moved {
     /// The run went on since it was read with that ETag; nothing was changed.
     #[response(status = 412, content_type = "application/problem+json")]
-    Moved(#[to_schema] Problem),
+    Moved(Problem),
 }
 
 /// Send a signal to a run
