@@ -134,6 +134,23 @@ struct RunParts {
     run_id: String,
 }
 
+/// The queue that a path names.
+pub(crate) struct QueuePath(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for QueuePath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<QueuePath> {
+        let QueueParts { queue } = path(parts, state).await?;
+        Ok(QueuePath(queue))
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct QueueParts {
+    queue: String,
+}
+
 /// The task that a path names.
 pub(crate) struct TaskPath(pub(crate) TaskId);
 

@@ -80,6 +80,14 @@ pub enum OnLimit {
     Reject,
 }
 
+/// How many steps with the same key may be in the hands of workers at once, whatever their runs and workflows.
+#[derive(Debug)]
+pub struct StepConcurrency {
+    /// Sees what the step's input sees; yields a string, a number or a boolean.
+    pub key: Template,
+    pub limit: u32,
+}
+
 /// What a change request of one type does to the run it makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -118,6 +126,8 @@ pub struct PlanStep {
     pub heartbeat_timeout_ms: Option<u64>,
     pub runtime: Option<Runtime>,
     pub queue: Option<Arc<str>>,
+    /// How many tasks with the same key workers may have at once.
+    pub concurrency: Option<StepConcurrency>,
     pub cache: CachePolicy,
     /// Environment variables that reach the step, by name.
     pub env: Vec<Arc<str>>,

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, SystemClock};
-use crate::committer::{Accepted, Committer, Inbox, Parts, RequestKind, restore};
+use crate::committer::{Accepted, Committer, Inbox, LimitedQueues, Parts, RequestKind, restore};
 use crate::error::EngineError;
 use crate::executor::Executor;
 use crate::logs::{LogHandle, LogWriter};
@@ -116,6 +116,7 @@ pub struct Engine {
     limits: Limits,
     pub(crate) inbox: Inbox,
     pub(crate) leases: Arc<Leases>,
+    pub(crate) limited_queues: LimitedQueues,
     /// Steps may wait for workers.
     workers: bool,
     executor: Executor,
@@ -161,6 +162,7 @@ impl Engine {
         let (logs, log_inbox) = LogHandle::new(config.limits.log_bytes, config.log, config.clock.clone());
         let executor = Executor::new(config.skills, config.limits.clone(), inbox.clone(), logs.clone());
         let leases = Arc::new(Leases::new(logs.clone()));
+        let limited_queues = LimitedQueues::default();
         let committer = Committer::new(Parts {
             node,
             store: store.clone(),
@@ -169,6 +171,7 @@ impl Engine {
             limits: config.limits.clone(),
             executor: executor.clone(),
             leases: leases.clone(),
+            limited_queues: limited_queues.clone(),
             workers: config.workers,
             projector: projector.clone(),
             timers: timers.clone(),
@@ -185,6 +188,7 @@ impl Engine {
             clock: config.clock.clone(),
             inbox: inbox.clone(),
             leases: leases.clone(),
+            limited_queues: limited_queues.clone(),
             lease_ms: config.node_lease_ms,
         };
         let committer = tokio::spawn(committer.run(requests, stopped));
@@ -237,6 +241,7 @@ impl Engine {
             limits: config.limits,
             inbox,
             leases,
+            limited_queues,
             workers: config.workers,
             executor,
             projector,

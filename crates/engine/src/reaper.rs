@@ -11,7 +11,7 @@ use milepost_store::rows::TaskRow;
 use milepost_store::{Result, Store};
 
 use crate::clock::Clock;
-use crate::committer::{Inbox, Message, Request, in_line};
+use crate::committer::{Inbox, LimitedQueues, Message, Request, in_line};
 use crate::workers::Leases;
 
 const PAGE: u32 = 500;
@@ -26,6 +26,7 @@ pub(crate) struct Reaper {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) inbox: Inbox,
     pub(crate) leases: Arc<Leases>,
+    pub(crate) limited_queues: LimitedQueues,
     pub(crate) lease_ms: u64,
 }
 
@@ -35,6 +36,7 @@ impl Reaper {
         for dead in self.store.dead_nodes(now).await? {
             self.take_over(dead).await?;
         }
+        self.limited_queues.set(&self.store.queues().await?);
         for slot in self.store.slots_to_wake(PAGE).await? {
             self.inbox.report(Request::try_slot(slot.org, slot.run)).await;
         }

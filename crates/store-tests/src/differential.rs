@@ -206,7 +206,7 @@ impl World {
                 completed_at: Some(self.ended_at()),
             };
             let head = HeadWrite::Update { status: Some(ended.clone()), owner: None };
-            let batch = Batch { writes: vec![RunWrite { head, ..advance(run, last_seq, 0) }] };
+            let batch = Batch { writes: vec![RunWrite { head, ..advance(run, last_seq, 0), ..Batch::default() }] };
             let known = self.runs[index].head.clone();
             let row = SnapshotRow {
                 status: ended.status,
@@ -289,7 +289,7 @@ impl World {
                 writes.push(write);
             }
         }
-        Batch { writes }
+        Batch { writes, ..Batch::default() }
     }
 
     fn write(&mut self) -> RunWrite {

@@ -140,7 +140,7 @@ pub fn start_with(run: RunId, events: u64, head: NewHead) -> RunWrite {
 #[must_use]
 pub fn batch(writes: impl IntoIterator<Item = RunWrite>) -> Batch {
     let alone = |(group, write)| RunWrite { group, ..write };
-    Batch { writes: (0..).zip(writes).map(alone).collect() }
+    Batch { writes: (0..).zip(writes).map(alone).collect(), ..Batch::default() }
 }
 
 #[must_use]

@@ -24,8 +24,8 @@ use uuid::Uuid;
 
 use rows::{
     Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    ProjectionWrite, Question, QueueCount, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TaskRow,
-    TimerRow, TransitionRow, WriteResult,
+    ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
+    TaskRow, TimerRow, TransitionRow, WriteResult,
 };
 
 /// Cut by what the caller does next.
@@ -120,6 +120,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     ) -> Result<Vec<TaskRow>>;
     /// How many tasks there are in each queue. Costs what is open.
     async fn queue_counts(&self) -> Result<Vec<QueueCount>>;
+
+    /// Queues that have limits, of all orgs.
+    async fn queues(&self) -> Result<Vec<QueueRow>>;
+    /// Sets the limits of a queue; without any, it is as if it had never had one.
+    async fn set_queue(&self, queue: &QueueRow) -> Result<()>;
 
     /// Says that this node lives, for `lease_ms` more.
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()>;

@@ -126,7 +126,7 @@ fn grouped(group: u32, write: RunWrite) -> RunWrite {
 }
 
 fn batch(writes: impl IntoIterator<Item = RunWrite>) -> Arc<Batch> {
-    Arc::new(Batch { writes: writes.into_iter().collect() })
+    Arc::new(Batch { writes: writes.into_iter().collect(), ..Batch::default() })
 }
 
 async fn seqs(store: &PostgresStore, run: RunId) -> Vec<u64> {

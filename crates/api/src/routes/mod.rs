@@ -4,6 +4,7 @@ mod docs;
 mod health;
 mod home;
 mod metrics;
+mod queues;
 mod runs;
 mod socket;
 mod tasks;
@@ -32,6 +33,7 @@ const BODY_BYTES: usize = 8 * 1024 * 1024;
 /// The calls of the API, with their description.
 pub(crate) fn api() -> OpenApiRouter<AppState> {
     let calls = OpenApiRouter::new()
+        .merge(queues::routes())
         .merge(runs::routes())
         .merge(socket::routes())
         .merge(tasks::routes())

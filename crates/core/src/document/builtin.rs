@@ -46,6 +46,11 @@ const SKILLS: [Skill; 6] = [
     Skill { name: "workflow", keys: &[("ref", Text), ("payload", Any)], required: &["ref"], open: false },
 ];
 
+/// Carried out in the server's own process, unless the step says otherwise.
+pub(super) fn is_built_in(skill: &str) -> bool {
+    matches!(skill, "noop" | "echo") || SKILLS.iter().any(|known| known.name == skill)
+}
+
 /// Who carries a skill out.
 pub(super) fn action(skill: &str) -> Action {
     match skill {

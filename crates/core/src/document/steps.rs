@@ -17,9 +17,9 @@ use crate::canonical;
 use crate::expression::{Bindings, CompileError, Expression, Template};
 use crate::hash::Digest;
 use crate::limits::Limits;
-use crate::plan::{PlanStep, Runtime, StepIndex};
+use crate::plan::{PlanStep, Runtime, StepConcurrency, StepIndex};
 
-const KEYS: [&str; 6] = ["skill", "description", "input", "depends_on", "when", "foreach"];
+const KEYS: [&str; 7] = ["skill", "description", "input", "depends_on", "when", "foreach", "concurrency"];
 
 /// The way to the steps.
 static STEPS: Trail<'static> = Trail::Key(&Trail::Root, "steps");
@@ -148,7 +148,35 @@ impl Planner<'_> {
             },
             when: when.and_then(|e| expression(&e.node, &section.trail.key("when"), &once, boolean, problems)),
             foreach: foreach.and_then(|e| expression(&e.node, &section.trail.key("foreach"), &once, list, problems)),
+            concurrency: self.concurrency(section, &each, problems),
         }
+    }
+
+    /// Of tasks of workers: what is carried out in the server's own process is not counted.
+    fn concurrency(
+        &self,
+        section: &Section<'_, '_>,
+        bindings: &Bindings<'_>,
+        problems: &mut Problems,
+    ) -> Option<StepConcurrency> {
+        let entry = section.get("concurrency")?;
+        let trail = section.trail.key("concurrency");
+        let text = |key| section.get(key).and_then(|entry| entry.node.as_text());
+        if text("skill").is_some_and(builtin::is_built_in) && text("runtime") != Some("queue") {
+            let message = "`concurrency` of a step counts tasks of workers, and this skill is built in; \
+                           limit the runs instead, by `concurrency` of the document";
+            problems.add("bad_value", entry.at, &trail, message);
+        }
+        let inner = Section::of(&entry.node, &trail, problems)?;
+        inner.only(&["key", "limit"], problems);
+        inner.required("limit", problems);
+        let limit = inner.integer("limit", 1, u64::from(u32::MAX), problems).unwrap_or(1);
+        let key = inner.required("key", problems)?;
+        if matches!(key.node.data, Data::Null | Data::List(_) | Data::Map(_)) {
+            inner.wrong_type(key, "a text, a number or a boolean", None, problems);
+        }
+        let key = template(&key.node, &trail.key("key"), bindings, problems);
+        Some(StepConcurrency { key, limit: u32::try_from(limit).unwrap_or(u32::MAX) })
     }
 
     fn find(&self, id: &str) -> Result<StepIndex, CompileError> {
@@ -190,12 +218,14 @@ struct Compiled {
     input: Template,
     when: Option<Expression>,
     foreach: Option<Expression>,
+    concurrency: Option<StepConcurrency>,
 }
 
 impl Compiled {
     fn steps(&self) -> Vec<StepIndex> {
         let of = |expression: &Option<Expression>| expression.as_ref().map_or(Vec::new(), |e| e.steps().to_vec());
-        [self.input.steps().to_vec(), of(&self.when), of(&self.foreach)].concat()
+        let key = self.concurrency.as_ref().map_or(Vec::new(), |concurrency| concurrency.key.steps().to_vec());
+        [self.input.steps().to_vec(), of(&self.when), of(&self.foreach), key].concat()
     }
 }
 
@@ -221,6 +251,7 @@ fn step(
         heartbeat_timeout_ms: settings.heartbeat_timeout_ms,
         runtime: settings.runtime,
         queue: settings.queue,
+        concurrency: compiled.concurrency,
         cache: settings.cache.unwrap_or_default(),
         env: settings.env.unwrap_or_default(),
         secrets: settings.secrets.unwrap_or_default(),

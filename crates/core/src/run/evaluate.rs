@@ -28,6 +28,19 @@ impl NoValue {
     }
 }
 
+/// What a concurrency key may be: a short text, a number or a boolean.
+pub(super) fn key_text(value: &Value, limits: &Limits) -> Result<String, String> {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(_) | Value::Bool(_) => value.to_string(),
+        other => return Err(format!("the concurrency key must be a text, this is {}", kind_of(other))),
+    };
+    match text.chars().count() > limits.name_chars {
+        true => Err(format!("the concurrency key has more than {} characters", limits.name_chars)),
+        false => Ok(text),
+    }
+}
+
 struct Outputs(Vec<(StepIndex, Arc<Value>)>);
 
 impl StepOutputs for Outputs {
@@ -72,6 +85,17 @@ impl RunState {
             None => self.render(template, step, limits)?,
         };
         Input::of(value, limits).map_err(NoValue::Failed)
+    }
+
+    /// The value of a step's concurrency key.
+    pub(super) fn slot_key_of(&mut self, step: StepRef, key: &Template, limits: &Limits) -> Result<Arc<str>, NoValue> {
+        let value = match key.constant() {
+            Some(value) => value.clone(),
+            None => self.render(key, step, limits)?,
+        };
+        key_text(&value, limits)
+            .map(Arc::from)
+            .map_err(|message| NoValue::Failed(ErrorInfo::fatal("bad_concurrency_key", message)))
     }
 
     fn render(&mut self, template: &Template, step: StepRef, limits: &Limits) -> Result<Value, NoValue> {

@@ -38,6 +38,7 @@ mod wait;
 mod tests;
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use crate::event::{Body, ErrorInfo, Event, Lease, StepRef};
 use crate::id::{NodeId, RunId, SignalId};
@@ -153,6 +154,8 @@ pub enum Effect {
     /// Give this step to an executor that has room.
     Ready {
         step: StepRef,
+        /// Only so many workers may have tasks with this key.
+        slot: Option<StepSlot>,
     },
     Execute(Box<Task>),
     /// Give it to the worker that the lease names.
@@ -188,6 +191,13 @@ pub enum Effect {
         seq: u64,
         state: Vec<u8>,
     },
+}
+
+/// A step's concurrency key, evaluated, and how many tasks may be under way with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepSlot {
+    pub key: Arc<str>,
+    pub limit: u32,
 }
 
 /// A step's attempt, ready to be carried out.

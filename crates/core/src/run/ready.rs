@@ -2,7 +2,7 @@
 
 use super::evaluate::NoValue;
 use super::state::Phase;
-use super::{Decider, Effect};
+use super::{Decider, Effect, StepSlot};
 use crate::event::{Body, ErrorInfo, StepRef};
 use crate::plan::Action;
 use crate::status::SkipReason;
@@ -69,7 +69,14 @@ impl Decider<'_> {
         }
         match planned.action {
             Action::Task => {
-                self.effect(Effect::Ready { step });
+                let slot = match &planned.concurrency {
+                    None => None,
+                    Some(concurrency) => {
+                        let key = self.state.slot_key_of(step, &concurrency.key, self.context.limits)?;
+                        Some(StepSlot { key, limit: concurrency.limit })
+                    }
+                };
+                self.effect(Effect::Ready { step, slot });
                 Ok(())
             }
             Action::Sleep => self.begin_sleep(step),

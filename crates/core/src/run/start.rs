@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::evaluate::kind_of;
+use super::evaluate::key_text;
 use super::{Context, Decider, Decision, Effect, Rejection, RejectionKind, RunState};
 use crate::canonical;
 use crate::event::{BaseRun, Body, Event, ParentStep, Queued};
@@ -242,23 +242,7 @@ fn evaluate_key(
         .key
         .render(&scope)
         .map_err(|error| invalid("expression_failed", format!("the concurrency key: {}", error.message)))?;
-    let key = match value {
-        Value::String(text) => text,
-        Value::Number(_) | Value::Bool(_) => value.to_string(),
-        other => {
-            return Err(invalid(
-                "bad_concurrency_key",
-                format!("the concurrency key must be a text, this is {}", kind_of(&other)),
-            ));
-        }
-    };
-    if key.chars().count() > context.limits.name_chars {
-        return Err(invalid(
-            "bad_concurrency_key",
-            format!("the concurrency key has more than {} characters", context.limits.name_chars),
-        ));
-    }
-    Ok(key)
+    key_text(&value, context.limits).map_err(|message| invalid("bad_concurrency_key", message))
 }
 
 fn invalid(code: &'static str, message: impl Into<String>) -> Rejection {

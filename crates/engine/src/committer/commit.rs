@@ -119,6 +119,7 @@ impl Committer {
                 let key = self.states.get(*run).and_then(|entry| entry.state.slot_key.clone());
                 key.map(|key| Question::SlotsHeld { org: *org, key }).into_iter().collect()
             }
+            Asking::Limited(tasks) => Committer::limit_questions(tasks),
         }
     }
 
@@ -127,7 +128,7 @@ impl Committer {
         let asking = std::mem::take(&mut self.pending.asking);
         let runs = asking.iter().filter_map(|ask| match ask {
             Asking::Slot { org, run } => Some((*org, *run)),
-            Asking::Start { .. } => None,
+            Asking::Start { .. } | Asking::Limited(_) => None,
         });
         // One that cannot be read is asked for again by the sweep.
         self.load(runs.collect()).await;
@@ -146,8 +147,14 @@ impl Committer {
         let mut answers = answers.into_iter();
         let mut follow_ups = std::collections::VecDeque::new();
         for (ask, questions) in asking.into_iter().zip(questions) {
+            if let Asking::Limited(tasks) = ask {
+                let answers = answers.by_ref().take(questions.len()).collect();
+                self.decide_limited(tasks, questions, answers, &mut follow_ups).await;
+                continue;
+            }
             let facts = Facts::of(questions, answers.by_ref().take(questions.len()));
             match ask {
+                Asking::Limited(_) => {}
                 Asking::Start { with: Some(with), .. } if !self.pending.stands(with) => {}
                 Asking::Start { start, slot, kind, reply, with } => {
                     let super::RequestKind::Start { start: asked, .. } = &kind else { continue };
@@ -221,6 +228,12 @@ impl Committer {
                 }
                 Asking::Start { kind, reply, .. } => Decided { kind, reply, answer: Err(copy(error).into()) }.tell(),
                 Asking::Slot { org, run } => self.later(Request::try_slot(org, run)),
+                Asking::Limited(tasks) => {
+                    for task in tasks {
+                        self.offers.give_back(task.offer);
+                        self.wait_again(task.waiting);
+                    }
+                }
             }
         }
     }
@@ -304,6 +317,7 @@ impl Committer {
             self.parts.leases.cancel(id, task);
         }
         self.parts.leases.written(id, &run.events, &run.tasks);
+        self.give_room(&run.tasks);
         for (offer, handed) in run.hand_over {
             self.parts.leases.add(&handed, last_seq);
             given.entry(offer).or_default().push(handed);
@@ -473,7 +487,7 @@ impl Facts {
             match answer {
                 Answer::SlotsHeld(held) => facts.slots_held = held,
                 Answer::RunOfRequest(run) => facts.run_of_request = run,
-                Answer::Event(_) => {}
+                Answer::Event(_) | Answer::Limits(_) => {}
             }
         }
         facts
@@ -518,7 +532,8 @@ async fn commit_one_by_one(store: &dyn Store, batch: &Batch) -> Result<Vec<Wrote
     let mut results = vec![Wrote::Refused; batch.writes.len()];
     for group in groups {
         let places: Vec<usize> = (0..batch.writes.len()).filter(|at| batch.writes[*at].group == group).collect();
-        let alone = Batch { writes: places.iter().map(|at| batch.writes[*at].clone()).collect() };
+        let writes = places.iter().map(|at| batch.writes[*at].clone()).collect();
+        let alone = Batch { writes, ..Batch::default() };
         match store.commit(Arc::new(alone)).await {
             Ok(outcome) => places.iter().zip(outcome).for_each(|(at, result)| results[*at] = result.into()),
             Err(StoreError::Refused(reason)) => {

@@ -12,9 +12,9 @@ use milepost_core::run::{
 };
 use milepost_core::status::RunStatus;
 use milepost_store::StoreError;
-use milepost_store::rows::{CheckpointRow, NewHead, SlotWrite, StatusWrite, TaskWrite, TimerWrite};
+use milepost_store::rows::{CheckpointRow, NewHead, SlotWrite, StatusWrite, TaskSlot, TaskWrite, TimerWrite};
 
-use super::hand_over::{self, Places};
+use super::hand_over::{self, Handing, Places};
 use super::load::{copy_of, runs_of};
 use super::pending::{Asking, Decided, RunPending, With};
 use super::{Accepted, Committer, Reply, Request, RequestKind};
@@ -63,7 +63,7 @@ impl Committer {
                 break;
             }
         }
-        self.parts.telemetry.set_ready(self.ready.len() + self.lines.len());
+        self.parts.telemetry.set_ready(self.ready.len() + self.lines.len() + self.parked.len());
         self.states.shrink();
     }
 
@@ -300,26 +300,27 @@ impl Committer {
         pending.events.extend(decision.events);
         for effect in decision.effects {
             match effect {
-                Effect::Ready { step } if can_run && !places.is_inline(plan.step(step.step)) => {
-                    let row = hand_over::waiting_row(org, run, &plan, step, priority, self.parts.node, now);
+                Effect::Ready { step, slot } if can_run && !places.is_inline(plan.step(step.step)) => {
+                    let row = hand_over::waiting_row(org, run, &plan, step, slot, priority, self.parts.node, now);
                     entry.in_line = true;
                     self.lines.push(hand_over::in_line(&row, self.ready.now()));
                     pending.tasks.insert(row.task, TaskWrite::Put(Box::new(row)));
                 }
                 // The node that has the run sees it when it looks.
                 Effect::Ready { .. } if entry.elsewhere || !can_run => {}
-                Effect::Ready { step } => {
+                Effect::Ready { step, .. } => {
                     entry.inline = true;
                     self.ready.push(priority, org, run, step);
                 }
                 Effect::HandOver { task, lease } => {
                     let handed = hand_over::Handed::new(org, run, &plan, *task, lease, priority, now);
-                    let row = handed.row(self.parts.node, now);
-                    pending.tasks.insert(row.task, TaskWrite::Put(Box::new(row)));
-                    if let Some((offer, since)) = self.handing.take() {
+                    let mut row = handed.row(self.parts.node, now);
+                    if let Some(Handing { offer, since, slot }) = self.handing.take() {
+                        row.slot = slot.map(|slot| TaskSlot { key: slot.key, limit: slot.limit });
                         pending.hand_over.push((offer, handed));
                         pending.ready_since.push(since);
                     }
+                    pending.tasks.insert(row.task, TaskWrite::Put(Box::new(row)));
                 }
                 Effect::Gone { step, leased } => {
                     if leased || !places.is_inline(plan.step(step.step)) {

@@ -7,11 +7,13 @@ use std::time::Instant;
 use milepost_core::event::{Lease, StepRef};
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::plan::{Plan, PlanStep, Runtime};
-use milepost_core::run::{Command, RejectionKind};
+use milepost_core::run::{Command, RejectionKind, StepSlot};
 use milepost_core::time::Timestamp;
-use milepost_store::rows::TaskRow;
+use milepost_store::rows::{TaskRow, TaskSlot};
 
 use super::decide::FollowUps;
+use super::limits::LimitedTask;
+use super::pending::Asking;
 use super::{Committer, Message, Offer, Request, Waiting};
 use crate::error::EngineError;
 use crate::executor::Executor;
@@ -22,6 +24,14 @@ const DEFAULT_QUEUE: &str = "default";
 
 /// What each offer was given.
 pub(super) type Given = HashMap<u64, Vec<Handed>>;
+
+/// The offer that a step which is being decided goes to.
+#[derive(Debug)]
+pub(super) struct Handing {
+    pub(super) offer: u64,
+    pub(super) since: Instant,
+    pub(super) slot: Option<StepSlot>,
+}
 
 /// Who carries steps out.
 pub(super) struct Places {
@@ -59,7 +69,14 @@ impl Committer {
                 }
                 Message::Withdraw(offer) => drop(self.offers.remove(offer)),
                 Message::Waiting(waiting) => waiting.into_iter().for_each(|waiting| self.lines.push(waiting)),
-                Message::IdleQueues(reply) => drop(reply.send(self.offers.idle_queues(&self.lines))),
+                Message::TryParked => self.try_parked(),
+                Message::IdleQueues(reply) => {
+                    let full = self.parked.queues();
+                    let mut idle = self.offers.idle_queues(&self.lines);
+                    idle.retain(|queue| !full.contains(&**queue));
+                    // Nobody may be there to hear it any more.
+                    let _ = reply.send(idle);
+                }
             }
         }
         requests.append(&mut self.again);
@@ -75,22 +92,44 @@ impl Committer {
         }
         let failed = self.load(pairs.iter().map(|(_, _, waiting)| (waiting.org, waiting.run)).collect()).await;
         let tried = !pairs.is_empty();
+        let mut limited = Vec::new();
         for (offer, worker, waiting) in pairs {
             if failed.get(&waiting.run).is_some_and(|error| error.is_passing()) {
                 self.offers.give_back(offer);
                 self.wait_again(waiting);
                 continue;
             }
-            self.handing = Some((offer, waiting.since));
-            let lease = Lease { worker, nonce: crate::clock::entropy() };
-            let command = Command::Lease { step: waiting.step, lease };
-            let decided = self.decide_command(waiting.org, waiting.run, &command, None, follow_ups);
-            if self.handing.take().is_some() {
-                self.offers.give_back(offer);
-                self.not_handed(waiting, &decided.map(drop));
+            if self.is_limited(&waiting) {
+                // Whether there is room is known in the transaction that takes it.
+                limited.push(LimitedTask { offer, worker, waiting });
+            } else {
+                self.hand_one(offer, worker, waiting, follow_ups);
             }
         }
+        if !limited.is_empty() {
+            self.pending.asking.push(Asking::Limited(limited));
+        }
         tried
+    }
+
+    /// Answers whether it was handed over.
+    pub(super) fn hand_one(
+        &mut self,
+        offer: u64,
+        worker: Arc<str>,
+        waiting: Waiting,
+        follow_ups: &mut FollowUps,
+    ) -> bool {
+        self.handing = Some(Handing { offer, since: waiting.since, slot: waiting.slot.clone() });
+        let lease = Lease { worker, nonce: crate::clock::entropy() };
+        let command = Command::Lease { step: waiting.step, lease };
+        let decided = self.decide_command(waiting.org, waiting.run, &command, None, follow_ups);
+        let handed = self.handing.take().is_none();
+        if !handed {
+            self.offers.give_back(offer);
+            self.not_handed(waiting, &decided.map(drop));
+        }
+        handed
     }
 
     /// The step is not ready by what is at hand. Another node may have gone on since that was read; once it was read again,
@@ -105,7 +144,7 @@ impl Committer {
     }
 
     /// In a moment: the run cannot be read now.
-    fn wait_again(&self, waiting: Waiting) {
+    pub(super) fn wait_again(&self, waiting: Waiting) {
         let inbox = self.parts.inbox.clone();
         tokio::spawn(async move {
             tokio::time::sleep(std::time::Duration::from_millis(250)).await;
@@ -151,6 +190,7 @@ pub(super) fn waiting_row(
     run: RunId,
     plan: &Plan,
     step: StepRef,
+    slot: Option<StepSlot>,
     priority: i32,
     node: NodeId,
     now: Timestamp,
@@ -169,7 +209,7 @@ pub(super) fn waiting_row(
         ready_at: now,
         node,
         since: now,
-        slot: None,
+        slot: slot.map(|slot| TaskSlot { key: slot.key, limit: slot.limit }),
         lease: None,
     }
 }
@@ -190,6 +230,7 @@ pub(crate) fn in_line(row: &TaskRow, since: Instant) -> Waiting {
         workflow: row.workflow.clone(),
         priority: row.priority,
         ready_at: row.ready_at,
+        slot: row.slot.as_ref().map(|slot| StepSlot { key: slot.key.clone(), limit: slot.limit }),
         since,
         reread: false,
     }

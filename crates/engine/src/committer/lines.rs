@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use milepost_core::event::StepRef;
 use milepost_core::id::{OrgId, RunId, TaskId};
+use milepost_core::run::StepSlot;
 use milepost_core::time::Timestamp;
 
 /// A step that waits for a worker.
@@ -25,6 +26,8 @@ pub(crate) struct Waiting {
     pub(crate) workflow: Arc<str>,
     pub(crate) priority: i32,
     pub(crate) ready_at: Timestamp,
+    /// Its concurrency key.
+    pub(crate) slot: Option<StepSlot>,
     pub(crate) since: Instant,
     /// It did not fit what was at hand, and the run was read again.
     pub(crate) reread: bool,
@@ -205,6 +208,7 @@ pub(super) mod tests {
             workflow: workflow.into(),
             priority,
             ready_at: Timestamp(i64::try_from(n).unwrap()),
+            slot: None,
             since: Instant::now(),
             reread: false,
         }

@@ -16,6 +16,7 @@ mod commit;
 mod decide;
 mod dispatch;
 mod hand_over;
+mod limits;
 mod lines;
 mod load;
 mod offers;
@@ -47,7 +48,10 @@ use crate::workers::Leases;
 
 use commit::InFlight;
 use dispatch::ReadyQueue;
+use hand_over::Handing;
 pub(crate) use hand_over::{in_line, queue_of};
+pub(crate) use limits::LimitedQueues;
+use limits::Parked;
 use lines::Lines;
 pub(crate) use lines::Waiting;
 pub(crate) use offers::Offer;
@@ -178,6 +182,8 @@ pub(crate) enum Message {
     Withdraw(u64),
     /// Steps that waited elsewhere are in line here now.
     Waiting(Vec<Waiting>),
+    /// What found no room under a limit may find some now.
+    TryParked,
     /// For which queues do workers wait in vain?
     IdleQueues(oneshot::Sender<std::collections::BTreeSet<String>>),
 }
@@ -250,8 +256,10 @@ pub(crate) struct Committer {
     /// What waits for workers, and the workers that wait for it.
     lines: Lines,
     offers: Offers,
-    /// Who is to be told of the offer whose step is being decided.
-    handing: Option<(u64, std::time::Instant)>,
+    /// Whom the step goes to that is being decided.
+    handing: Option<Handing>,
+    /// What finds no room under a limit.
+    parked: Parked,
     /// Requests that have to be decided again.
     again: Vec<Request>,
     /// Commits for which the projector had no room.
@@ -279,6 +287,7 @@ pub(crate) struct Parts {
     pub(crate) limits: Limits,
     pub(crate) executor: Executor,
     pub(crate) leases: Arc<Leases>,
+    pub(crate) limited_queues: LimitedQueues,
     /// Steps may wait for workers.
     pub(crate) workers: bool,
     pub(crate) projector: ProjectorHandle,
@@ -300,6 +309,7 @@ impl Committer {
             lines: Lines::default(),
             offers: Offers::default(),
             handing: None,
+            parked: Parked::default(),
             again: Vec::new(),
             unprojected: Vec::new(),
             marks: Vec::new(),

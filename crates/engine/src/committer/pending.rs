@@ -11,9 +11,10 @@ use milepost_core::plan::Plan;
 use milepost_core::run::{SlotQuestion, Starting, Task, TaskRef};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Batch, CheckpointRow, HeadWrite, NewHead, RunWrite, SlotWrite, StatusWrite, TaskWrite, TimerWrite,
+    Batch, CheckpointRow, HeadWrite, NewHead, RateWrite, RunWrite, SlotWrite, StatusWrite, TaskWrite, TimerWrite,
 };
 
+use super::limits::LimitedTask;
 use super::{Accepted, Reply, Request, RequestKind};
 use crate::error::EngineError;
 use crate::workers::Handed;
@@ -163,6 +164,8 @@ pub(super) enum Asking {
         org: OrgId,
         run: RunId,
     },
+    /// Steps for workers under limits.
+    Limited(Vec<LimitedTask>),
 }
 
 #[derive(Debug, Default)]
@@ -170,6 +173,7 @@ pub(super) struct Pending {
     pub(super) runs: Vec<RunPending>,
     at: HashMap<RunId, usize>,
     pub(super) asking: Vec<Asking>,
+    pub(super) rates: Vec<RateWrite>,
     groups: u32,
     requests: usize,
 }
@@ -273,7 +277,8 @@ impl Pending {
     /// Closes the batch: what to write, and what to do then.
     pub(super) fn close(&mut self, persisted_at: Timestamp) -> (Batch, Vec<RunPending>) {
         let pending = std::mem::take(self);
-        let batch = Batch { writes: pending.runs.iter().map(|run| run.to_write(persisted_at)).collect() };
+        let writes = pending.runs.iter().map(|run| run.to_write(persisted_at)).collect();
+        let batch = Batch { writes, rates: pending.rates };
         (batch, pending.runs)
     }
 }

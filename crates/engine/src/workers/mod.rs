@@ -14,6 +14,7 @@ mod handed;
 mod keeper;
 mod leases;
 mod puller;
+mod queues;
 mod single;
 mod token;
 
@@ -23,6 +24,7 @@ pub(crate) use keeper::LeaseKeeper;
 pub(crate) use leases::Leases;
 pub use milepost_core::run::Outcome;
 pub(crate) use puller::Puller;
+pub use queues::{QueueState, Rate};
 pub use single::{Beat, TaskState};
 pub use token::LeaseToken;
 

@@ -14,8 +14,8 @@ use milepost_engine::{Config, Engine, NewRun};
 use milepost_store::memory::MemoryStore;
 use milepost_store::rows::{
     Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    ProjectionWrite, Question, QueueCount, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TaskRow,
-    TimerRow, TransitionRow, WriteResult,
+    ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
+    TaskRow, TimerRow, TransitionRow, WriteResult,
 };
 use milepost_store::{Result, Store, StoreError, Transaction};
 use serde_json::json;
@@ -277,6 +277,12 @@ impl Store for Faulty {
         engine_attempt: u32,
     ) -> Result<u32> {
         self.inner.log_lines(org, run, step, logical_attempt, engine_attempt).await
+    }
+    async fn queues(&self) -> Result<Vec<QueueRow>> {
+        self.inner.queues().await
+    }
+    async fn set_queue(&self, queue: &QueueRow) -> Result<()> {
+        self.inner.set_queue(queue).await
     }
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {
         self.inner.heartbeat(node, now, lease_ms).await

@@ -13,8 +13,8 @@ use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
     Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    ProjectionWrite, Question, QueueCount, Recorded, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
-    TaskRow, TimerRow, TransitionRow, WriteResult,
+    ProjectionWrite, Question, QueueCount, QueueRow, Recorded, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow,
+    TagRow, TaskRow, TimerRow, TransitionRow, WriteResult,
 };
 use milepost_store::{Result, Store, Transaction, postgres, sqlite};
 
@@ -120,6 +120,8 @@ pass_on! {
     async fn extend_leases(&self, org: OrgId, node: NodeId, now: Timestamp, leases: &[LeaseExtension]) -> Result<Vec<TaskRow>>;
     async fn queue_counts(&self) -> Result<Vec<QueueCount>>;
     async fn log_lines(&self, org: OrgId, run: RunId, step: &str, logical_attempt: u32, engine_attempt: u32) -> Result<u32>;
+    async fn queues(&self) -> Result<Vec<QueueRow>>;
+    async fn set_queue(&self, queue: &QueueRow) -> Result<()>;
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()>;
     async fn leave(&self, node: NodeId) -> Result<()>;
     async fn dead_nodes(&self, now: Timestamp) -> Result<Vec<NodeId>>;

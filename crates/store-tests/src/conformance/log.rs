@@ -177,7 +177,10 @@ async fn a_conflict_takes_its_group_and_nothing_else(store: &dyn Store) {
     // 0 and 3 belong together though others stand between them, and 3 is stale; so do 1 and 4, which are fine.
     let in_group = |index: usize, group, expected| RunWrite { group, ..advance(runs[index], expected, 1) };
     let writes = vec![in_group(0, 7, 1), in_group(1, 9, 1), in_group(2, 8, 1), in_group(3, 7, 4), in_group(4, 9, 1)];
-    assert_eq!(commit(store, Batch { writes }).await, [Conflict, Written, Written, Conflict, Written]);
+    assert_eq!(
+        commit(store, Batch { writes, ..Batch::default() }).await,
+        [Conflict, Written, Written, Conflict, Written]
+    );
     for (index, expected) in [1, 2, 2, 1, 2].into_iter().enumerate() {
         assert_eq!(last_seq(store, runs[index]).await, Some(expected), "run {index}");
         assert_eq!(store.events(ORG, runs[index], 0, 10).await.unwrap().len() as u64, expected, "run {index}");
@@ -188,8 +191,10 @@ async fn a_child_is_undone_with_its_parent(store: &dyn Store) {
     let (parent, child) = (new_run(), new_run());
     written(store, start(parent, 2)).await;
     let child_head = NewHead { parent_run: Some(parent), ..new_head() };
-    let together =
-        |expected| Batch { writes: vec![start_with(child, 1, child_head.clone()), advance(parent, expected, 1)] };
+    let together = |expected| Batch {
+        writes: vec![start_with(child, 1, child_head.clone()), advance(parent, expected, 1)],
+        ..Batch::default()
+    };
     assert_eq!(commit(store, together(1)).await, [Conflict, Conflict]);
     assert_eq!(last_seq(store, child).await, None);
     assert_eq!(commit(store, together(2)).await, [Written, Written]);

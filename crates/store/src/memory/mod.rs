@@ -20,8 +20,8 @@ use tables::{Key, Tables, of_run};
 
 use crate::rows::{
     Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    ProjectionWrite, Question, QueueCount, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TaskRow,
-    TimerRow, TransitionRow, WriteResult,
+    ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
+    TaskRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, Transaction};
 
@@ -217,6 +217,21 @@ impl Store for MemoryStore {
 
     async fn queue_counts(&self) -> Result<Vec<QueueCount>> {
         Ok(self.tables().tasks.counts())
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueRow>> {
+        Ok(self.tables().queues.values().map(|(queue, _)| queue.clone()).collect())
+    }
+
+    async fn set_queue(&self, queue: &QueueRow) -> Result<()> {
+        let _writing = self.writing.lock().await;
+        let key = (queue.org, queue.queue.clone());
+        if queue.concurrency.is_none() && queue.rate.is_none() {
+            self.tables().queues.remove(&key);
+        } else {
+            self.tables().queues.insert(key, (queue.clone(), Timestamp(0)));
+        }
+        Ok(())
     }
 
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {

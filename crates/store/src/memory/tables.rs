@@ -4,6 +4,7 @@
 //! ever has heads to put back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
@@ -15,8 +16,8 @@ use super::tasks::Tasks;
 use crate::groups::in_groups;
 use crate::rows::{
     Answer, Batch, BlobRow, CheckpointRow, Forgotten, HeadRow, HeadWrite, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    NewHead, ProjectionWrite, Question, RunFilter, RunRows, RunWrite, SlotRow, SlotWrite, SnapshotRow, StepRow, TagRow,
-    TimerWrite, WriteResult,
+    NewHead, ProjectionWrite, Question, QueueRow, RunFilter, RunRows, RunWrite, SlotRow, SlotWrite, SnapshotRow,
+    StepRow, TagRow, TaskLimits, TimerWrite, WriteResult,
 };
 use crate::{Result, StoreError};
 
@@ -31,6 +32,8 @@ pub(super) struct Tables {
     pub(super) timers: BTreeMap<(Key, u64), Timestamp>,
     pub(super) slots: BTreeMap<Key, SlotRow>,
     pub(super) tasks: Tasks,
+    /// With up to where their rates are used up.
+    pub(super) queues: BTreeMap<(OrgId, Arc<str>), (QueueRow, Timestamp)>,
     /// Until when the lease runs; `None` for a node that left.
     pub(super) nodes: BTreeMap<NodeId, Option<Timestamp>>,
     pub(super) blobs: BTreeMap<(OrgId, Digest), BlobRow>,
@@ -47,6 +50,11 @@ pub(super) fn of_run<T>(map: &BTreeMap<(Key, u64), T>, key: Key) -> impl Iterato
 
 impl Tables {
     pub(super) fn commit(&mut self, batch: &Batch) -> Result<Vec<WriteResult>> {
+        for rate in &batch.rates {
+            if let Some((_, taken)) = self.queues.get_mut(&(rate.org, rate.queue.clone())) {
+                *taken = rate.taken_until;
+            }
+        }
         let mut results = vec![WriteResult::Conflict; batch.writes.len()];
         let mut moved = Vec::new();
         for group in in_groups(&batch.writes) {
@@ -186,6 +194,14 @@ impl Tables {
         match question {
             Question::SlotsHeld { org, key } => Answer::SlotsHeld(self.slots_held(*org, key)),
             Question::RunOfRequest { org, request_id } => Answer::RunOfRequest(self.run_of_request(*org, request_id)),
+            Question::Limits { org, queue, key } => Answer::Limits(TaskLimits {
+                in_queue: self.tasks.leased(|row| row.org == *org && row.queue == *queue),
+                with_key: key.as_ref().map_or(0, |key| {
+                    self.tasks.leased(|row| row.org == *org && row.slot.as_ref().is_some_and(|slot| slot.key == *key))
+                }),
+                queue: self.queues.get(&(*org, queue.clone())).map(|(queue, _)| queue.clone()),
+                taken_until: self.queues.get(&(*org, queue.clone())).map(|(_, taken)| *taken),
+            }),
             Question::Event { org, run, seq } => Answer::Event(self.events.get(&((*org, *run), *seq)).cloned()),
         }
     }

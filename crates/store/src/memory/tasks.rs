@@ -94,6 +94,11 @@ impl Tasks {
         extended
     }
 
+    pub(super) fn leased(&self, fits: impl Fn(&TaskRow) -> bool) -> u32 {
+        let count = self.0.values().filter(|row| row.lease.is_some() && fits(row)).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
     pub(super) fn counts(&self) -> Vec<QueueCount> {
         let mut counts: BTreeMap<(OrgId, String), QueueCount> = BTreeMap::new();
         for row in self.0.values() {

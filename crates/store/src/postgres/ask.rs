@@ -13,8 +13,9 @@ use tokio_postgres::types::ToSql;
 
 use super::columns::{self, col, int8};
 use super::commit::commit_in;
+use super::queues;
 use super::transaction::Open;
-use crate::rows::{Answer, Batch, Question, WriteResult};
+use crate::rows::{Answer, Batch, Question, TaskLimits, WriteResult};
 use crate::{Result, StoreError, Transaction};
 
 pub(super) struct PostgresTransaction(Open);
@@ -35,6 +36,7 @@ impl Transaction for PostgresTransaction {
     }
 
     async fn commit(self: Box<Self>, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
+        queues::take(self.0.connection()?, &batch.rates).await?;
         let results =
             if batch.writes.is_empty() { Vec::new() } else { commit_in(self.0.connection()?, &batch).await? };
         self.0.commit().await?;
@@ -74,6 +76,7 @@ struct Events {
 
 async fn answer(connection: &Object, questions: &[Question]) -> Result<Vec<Answer>> {
     let (mut slots, mut requests, mut events) = (Keyed::default(), Keyed::default(), Events::default());
+    let mut limits = Vec::new();
     let mut answers = Vec::with_capacity(questions.len());
     for (place, question) in questions.iter().enumerate() {
         match question {
@@ -92,11 +95,23 @@ async fn answer(connection: &Object, questions: &[Question]) -> Result<Vec<Answe
                 events.seq.push(int8(*seq));
                 answers.push(Answer::Event(None));
             }
+            Question::Limits { org, queue, key } => {
+                limits.push((place, *org, &**queue, key.as_deref()));
+                answers.push(Answer::Limits(TaskLimits::default()));
+            }
         }
     }
     if !slots.place.is_empty() {
         for (place, held) in slots.held(connection).await? {
             answers[place] = Answer::SlotsHeld(held);
+        }
+    }
+    if !limits.is_empty() {
+        let orgs: Vec<i32> = limits.iter().flat_map(|(_, org, _, _)| [org.0, org.0]).collect();
+        let names = limits.iter().flat_map(|(_, _, queue, key)| [format!("queue {queue}"), format!("key {key:?}")]);
+        query(connection, LOCK, &[&orgs, &names.collect::<Vec<_>>()]).await?;
+        for (place, org, queue, key) in limits {
+            answers[place] = Answer::Limits(queues::limits(connection, org, queue, key).await?);
         }
     }
     if !requests.place.is_empty() {

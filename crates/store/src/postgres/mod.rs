@@ -21,6 +21,7 @@ mod logs;
 mod migrate;
 mod months;
 mod project;
+mod queues;
 mod registry;
 mod replay;
 mod runs;
@@ -49,8 +50,8 @@ pub use replay::replay;
 use crate::meter::Meter;
 use crate::rows::{
     Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    ProjectionWrite, Question, QueueCount, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TaskRow,
-    TimerRow, TransitionRow, WriteResult,
+    ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
+    TaskRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, StoreError, Transaction};
 
@@ -244,6 +245,14 @@ impl Store for PostgresStore {
 
     async fn queue_counts(&self) -> Result<Vec<QueueCount>> {
         tasks::counts(&self.reading().await?).await
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueRow>> {
+        queues::read(&self.reading().await?).await
+    }
+
+    async fn set_queue(&self, queue: &QueueRow) -> Result<()> {
+        queues::set(&self.writing().await?, queue).await
     }
 
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {

@@ -19,13 +19,17 @@ pub use definitions::{Deployed, TagRow};
 pub use filter::RunFilter;
 pub(crate) use filter::Way;
 pub use logs::{LogChunkRow, LogPosition};
-pub use tasks::{LeaseExtension, LeaseRow, QueueCount, TaskRow, TaskSlot, TaskWrite};
+pub use tasks::{
+    LeaseExtension, LeaseRow, QueueCount, QueueRow, Rate, RateWrite, TaskLimits, TaskRow, TaskSlot, TaskWrite,
+};
 pub use whole::RunRows;
 
 /// What one commit writes: changes to many runs, durable together.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub writes: Vec<RunWrite>,
+    /// Written by a transaction in which limits were asked for, whatever becomes of the runs.
+    pub rates: Vec<RateWrite>,
 }
 
 /// The changes to one run. Written only if the run's `last_seq` is still `expected_seq`.
@@ -178,6 +182,8 @@ pub enum Question {
     RunOfRequest { org: OrgId, request_id: String },
     /// What does this event of the run say?
     Event { org: OrgId, run: RunId, seq: u64 },
+    /// May another task of this queue, with this concurrency key, go to a worker?
+    Limits { org: OrgId, queue: Arc<str>, key: Option<Arc<str>> },
 }
 
 #[derive(Clone, Debug)]
@@ -185,6 +191,7 @@ pub enum Answer {
     SlotsHeld(u32),
     RunOfRequest(Option<RunId>),
     Event(Option<EventRow>),
+    Limits(TaskLimits),
 }
 
 /// A content-addressed blob: a canonical document, for now.

@@ -82,6 +82,43 @@ pub struct LeaseExtension {
     pub progress: Option<Json>,
 }
 
+/// What a queue may do at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueRow {
+    pub org: OrgId,
+    pub queue: Arc<str>,
+    /// So many tasks may be under way at once.
+    pub concurrency: Option<u32>,
+    pub rate: Option<Rate>,
+}
+
+/// So many tasks may begin within so much time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    pub limit: u32,
+    pub per_ms: u64,
+}
+
+/// How far a queue and a concurrency key are used up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskLimits {
+    /// Tasks of the queue that workers have.
+    pub in_queue: u32,
+    /// Tasks with the key that workers have.
+    pub with_key: u32,
+    pub queue: Option<QueueRow>,
+    /// Up to where the queue's rate is used up.
+    pub taken_until: Option<Timestamp>,
+}
+
+/// Tasks of a queue began: its rate is used up to here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateWrite {
+    pub org: OrgId,
+    pub queue: Arc<str>,
+    pub taken_until: Timestamp,
+}
+
 /// How many tasks wait in a queue, and how many are under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueCount {

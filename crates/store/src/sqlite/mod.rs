@@ -12,6 +12,7 @@ mod logs;
 mod nodes;
 mod open;
 mod projections;
+mod queues;
 mod read;
 mod readers;
 mod replay;
@@ -41,8 +42,8 @@ use writer::Writer;
 use crate::meter::Meter;
 use crate::rows::{
     Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    ProjectionWrite, Question, QueueCount, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow, TaskRow,
-    TimerRow, TransitionRow, WriteResult,
+    ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
+    TaskRow, TimerRow, TransitionRow, WriteResult,
 };
 use crate::{Result, Store, StoreError, Transaction};
 
@@ -239,6 +240,15 @@ impl Store for SqliteStore {
 
     async fn queue_counts(&self) -> Result<Vec<QueueCount>> {
         self.read(tasks::counts).await
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueRow>> {
+        self.read(queues::read).await
+    }
+
+    async fn set_queue(&self, queue: &QueueRow) -> Result<()> {
+        let queue = queue.clone();
+        self.write(move |tx| queues::set(tx, &queue)).await
     }
 
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {

@@ -125,6 +125,9 @@ fn answer(conn: &Connection, question: &Question) -> Result<Answer> {
             Answer::RunOfRequest(one(conn, OF_REQUEST, params![org.0, request_id], |row| Columns::of(row).run())?)
         }
         Question::Event { org, run, seq } => Answer::Event(event_at(conn, *org, *run, *seq)?),
+        Question::Limits { org, queue, key } => {
+            Answer::Limits(super::queues::limits(conn, *org, queue, key.as_deref())?)
+        }
     })
 }
 

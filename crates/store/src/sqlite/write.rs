@@ -8,7 +8,7 @@ use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
 
-use super::tasks;
+use super::{queues, tasks};
 use crate::Result;
 use crate::groups::in_groups;
 use crate::rows::{
@@ -56,6 +56,9 @@ pub(super) fn batch(tx: &Connection, batch: &Batch) -> Result<Vec<WriteResult>> 
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
         )?,
     };
+    if !batch.rates.is_empty() {
+        queues::take(tx, &batch.rates)?;
+    }
     let mut results = vec![WriteResult::Conflict; batch.writes.len()];
     for group in in_groups(&batch.writes) {
         if hot.heads(&batch.writes, &group)? {

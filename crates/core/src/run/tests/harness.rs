@@ -130,7 +130,7 @@ impl Run {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Ready { step } => {
+            Effect::Ready { step, .. } => {
                 self.offered.insert(step);
             }
             Effect::Execute(task) => {
