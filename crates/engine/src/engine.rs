@@ -39,6 +39,8 @@ use crate::workers::{LeaseKeeper, Leases, Puller};
 
 /// How an engine is set up.
 pub struct Config {
+    /// Whose runs these are.
+    pub org: OrgId,
     pub limits: Limits,
     /// Steps that this process carries out at once.
     pub inline_concurrency: usize,
@@ -63,6 +65,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Config {
+            org: OrgId::DEFAULT,
             limits: Limits::default(),
             inline_concurrency: 256,
             cached_bytes: 32 * 1024 * 1024,
@@ -234,7 +237,7 @@ impl Engine {
         tracing::info!(%node, store = store.name(), takes_steps = config.takes_steps, "an engine runs");
         Ok(Engine {
             node,
-            org: OrgId::DEFAULT,
+            org: config.org,
             store,
             plans,
             clock: config.clock,

@@ -206,7 +206,7 @@ impl World {
                 completed_at: Some(self.ended_at()),
             };
             let head = HeadWrite::Update { status: Some(ended.clone()), owner: None };
-            let batch = Batch { writes: vec![RunWrite { head, ..advance(run, last_seq, 0), ..Batch::default() }] };
+            let batch = Batch { writes: vec![RunWrite { head, ..advance(run, last_seq, 0) }], ..Batch::default() };
             let known = self.runs[index].head.clone();
             let row = SnapshotRow {
                 status: ended.status,

@@ -98,8 +98,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Tasks of one org, by id, in any order; those that do not exist are left out.
     async fn tasks(&self, org: OrgId, tasks: &[TaskId]) -> Result<Vec<TaskRow>>;
     async fn tasks_of(&self, org: OrgId, run: RunId) -> Result<Vec<TaskRow>>;
-    /// Gives this node tasks that wait in these queues and that another node has had since before `before`: for each queue
-    /// at most `limit`, by priority, then age. Whether one may begin is decided by its run's head.
+    /// Gives this node tasks that wait in these queues and that another node has had since before `before`: of each node,
+    /// org and workflow at most `limit`, by priority, then age. Whether one may begin is decided by its run's head.
     async fn pull_tasks(
         &self,
         node: NodeId,

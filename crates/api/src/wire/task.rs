@@ -140,6 +140,7 @@ impl ExchangeBody {
         Ok(workers::Exchange {
             worker: name("worker_id", &self.worker_id)?,
             queues: names("queues", &self.queues)?,
+            every_org: false,
             skills: self.skills.as_deref().map(|skills| names("skills", skills)).transpose()?,
             capacity: usize::try_from(self.capacity).unwrap_or(usize::MAX),
             wait: wait(self.wait_ms)?,

@@ -99,6 +99,7 @@ impl Committer {
                 }
             }
         }
+        self.let_go_impatient();
         let persisted_at = self.parts.clock.now();
         let (batch, runs) = self.pending.close(persisted_at);
         let result = commit_in(transaction, &*self.parts.store, Arc::new(batch)).await;

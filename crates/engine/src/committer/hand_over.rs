@@ -56,32 +56,38 @@ impl Committer {
     /// Takes what it was told, and what has to be decided again.
     pub(super) async fn take_messages(&mut self, messages: &mut Vec<Message>) {
         let mut requests = Vec::with_capacity(messages.len() + self.again.len());
-        let mut impatient = Vec::new();
         for message in messages.drain(..) {
             match message {
                 Message::Request(request) => requests.push(request),
                 Message::Exchange { results, offer } => {
                     requests.extend(results);
                     if let Some(offer) = offer {
-                        impatient.extend((!offer.waits).then_some(offer.id));
+                        self.impatient.extend((!offer.waits).then_some(offer.id));
                         self.offers.add(offer);
                     }
                 }
                 Message::Withdraw(offer) => drop(self.offers.remove(offer)),
                 Message::Waiting(waiting) => waiting.into_iter().for_each(|waiting| self.lines.push(waiting)),
                 Message::TryParked => self.try_parked(),
-                Message::IdleQueues(reply) => {
+                Message::WantedQueues(reply) => {
                     let full = self.parked.queues();
-                    let mut idle = self.offers.idle_queues(&self.lines);
-                    idle.retain(|queue| !full.contains(&**queue));
+                    let mut wanted = self.offers.wanted_queues();
+                    wanted.retain(|queue| !full.contains(&**queue));
                     // Nobody may be there to hear it any more.
-                    let _ = reply.send(idle);
+                    let _ = reply.send(wanted);
                 }
             }
         }
         requests.append(&mut self.again);
         self.take(requests).await;
-        self.offers.let_go(&impatient);
+        self.let_go_impatient();
+    }
+
+    /// Offers that do not wait and were given nothing. One that was given something is looked at again when it is known
+    /// whether there was room.
+    pub(super) fn let_go_impatient(&mut self) {
+        let Committer { impatient, offers, .. } = self;
+        impatient.retain(|id| !offers.let_go(*id));
     }
 
     /// Gives steps in line to workers that wait. Answers whether anything was tried.

@@ -127,10 +127,6 @@ impl Lines {
         let orgs = orgs.filter(move |(org, _)| taker.takes_org(**org));
         orgs.flat_map(|(_, line)| line.levels.values()).flat_map(|level| &level.turns)
     }
-
-    pub(super) fn has(&self, queue: &str) -> bool {
-        self.queues.contains_key(queue)
-    }
 }
 
 impl Queue {
@@ -225,7 +221,7 @@ pub(super) mod tests {
             lines.push(waiting(n, 1, "w", "s", priority));
         }
         assert_eq!(order(&mut lines, ANY), [4, 2, 3, 1]);
-        assert!(!lines.has("q") && lines.len() == 0);
+        assert_eq!(lines.len(), 0);
     }
 
     #[test]

@@ -184,8 +184,8 @@ pub(crate) enum Message {
     Waiting(Vec<Waiting>),
     /// What found no room under a limit may find some now.
     TryParked,
-    /// For which queues do workers wait in vain?
-    IdleQueues(oneshot::Sender<std::collections::BTreeSet<String>>),
+    /// From which queues do workers take?
+    WantedQueues(oneshot::Sender<std::collections::BTreeSet<String>>),
 }
 
 /// Where requests are put in.
@@ -256,6 +256,8 @@ pub(crate) struct Committer {
     /// What waits for workers, and the workers that wait for it.
     lines: Lines,
     offers: Offers,
+    /// Offers that are for what there is now.
+    impatient: Vec<u64>,
     /// Whom the step goes to that is being decided.
     handing: Option<Handing>,
     /// What finds no room under a limit.
@@ -308,6 +310,7 @@ impl Committer {
             ready: ReadyQueue::new(parts.inline_concurrency),
             lines: Lines::default(),
             offers: Offers::default(),
+            impatient: Vec::new(),
             handing: None,
             parked: Parked::default(),
             again: Vec::new(),

@@ -4,12 +4,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use milepost_core::id::OrgId;
 use tokio::sync::oneshot;
 
 use super::lines::{Lines, Taker, Waiting};
 use crate::workers::Handed;
+
+/// A queue is looked after so long after its last worker had room.
+const WANTED_FOR: Duration = Duration::from_secs(10);
 
 /// What a worker was given, once that is written. Nothing comes of an offer that is withdrawn.
 pub(crate) type OfferReply = oneshot::Sender<Vec<Handed>>;
@@ -55,10 +59,20 @@ pub(super) struct Offers {
     by_key: HashMap<Key, BTreeSet<u64>>,
     /// Those that were given something by the gathering batch: how much.
     given: HashMap<u64, usize>,
+    /// When somebody last had room for something of a queue.
+    asked: HashMap<Arc<str>, Instant>,
 }
 
 impl Offers {
     pub(super) fn add(&mut self, offer: Offer) {
+        let now = Instant::now();
+        for queue in &offer.queues {
+            if let Some(at) = self.asked.get_mut(queue) {
+                *at = now;
+            } else {
+                self.asked.insert(queue.clone(), now);
+            }
+        }
         self.list(&offer);
         self.by_id.insert(offer.id, offer);
     }
@@ -139,17 +153,20 @@ impl Offers {
         ids.into_iter().filter_map(|id| self.remove(id)).collect()
     }
 
-    /// Those that were given nothing are answered: there is nothing.
-    pub(super) fn let_go(&mut self, ids: &[u64]) {
-        for id in ids.iter().filter(|id| !self.given.contains_key(id)).copied().collect::<Vec<_>>() {
+    /// One that does not wait is answered, if it was given nothing. Says whether that is settled.
+    pub(super) fn let_go(&mut self, id: u64) -> bool {
+        let settled = !self.given.contains_key(&id);
+        if settled {
             self.remove(id);
         }
+        settled
     }
 
-    /// Queues that somebody waits for and in which nothing is in line here.
-    pub(super) fn idle_queues(&self, lines: &Lines) -> BTreeSet<String> {
+    /// Queues that somebody takes from: waits for, or has asked for a moment ago.
+    pub(super) fn wanted_queues(&mut self) -> BTreeSet<String> {
+        self.asked.retain(|_, at| at.elapsed() < WANTED_FOR);
         let waited = self.by_key.keys().map(|(queue, _)| queue);
-        waited.filter(|queue| !lines.has(queue)).map(|queue| queue.to_string()).collect()
+        waited.chain(self.asked.keys()).map(|queue| queue.to_string()).collect()
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Exchange {
     /// With a part that is new whenever it starts: who comes back under an old name must not be taken for the one who left.
     pub worker: Arc<str>,
     pub queues: Vec<Arc<str>>,
+    /// It serves all orgs of this installation, not only this engine's.
+    pub every_org: bool,
     /// None: whatever is in the queues.
     pub skills: Option<Vec<Arc<str>>>,
     /// How many tasks it takes.
@@ -114,11 +116,12 @@ impl Engine {
         until: impl Future<Output = ()>,
     ) -> Result<Exchanged, EngineError> {
         let mut answer = Exchanged::default();
-        self.take_heartbeats(std::mem::take(&mut exchange.heartbeats), &mut answer).await?;
+        let every_org = exchange.every_org;
+        self.take_heartbeats(std::mem::take(&mut exchange.heartbeats), every_org, &mut answer).await?;
         let mut requests = Vec::with_capacity(exchange.results.len());
         let mut sent = Vec::with_capacity(exchange.results.len());
         for result in std::mem::take(&mut exchange.results) {
-            if let Some((request, result)) = self.result(result, &mut answer).await? {
+            if let Some((request, result)) = self.result(result, every_org, &mut answer).await? {
                 requests.push(request);
                 sent.push(result);
             }
@@ -176,11 +179,36 @@ impl Engine {
         handed.into_task(env, Vec::new())
     }
 
+    /// Whose word it is. A token of another org is answered as one that is over.
+    fn read_token(&self, task: TaskId, text: &str, every_org: bool, answer: &mut Exchanged) -> Option<LeaseToken> {
+        let bad = |message: String| RejectedItem { task, token: text.to_owned(), code: "bad_lease_token", message };
+        match text.parse::<LeaseToken>() {
+            Ok(token) if token.task_id() != task => {
+                answer.rejected.push(bad("the lease token belongs to another task; send each with its own".to_owned()));
+                None
+            }
+            Ok(token) if token.org != self.org && !every_org => {
+                answer.rejected.push(stale(task, text.to_owned()));
+                None
+            }
+            Ok(token) => Some(token),
+            Err(error) => {
+                answer.rejected.push(bad(error.to_string()));
+                None
+            }
+        }
+    }
+
     /// Lets leases go on. Those that another node watched are watched here from now on.
-    async fn take_heartbeats(&self, heartbeats: Vec<Heartbeat>, answer: &mut Exchanged) -> Result<(), EngineError> {
+    async fn take_heartbeats(
+        &self,
+        heartbeats: Vec<Heartbeat>,
+        every_org: bool,
+        answer: &mut Exchanged,
+    ) -> Result<(), EngineError> {
         for heartbeat in heartbeats {
             let Heartbeat { task, token: text, progress, lines } = heartbeat;
-            let Some(token) = read_token(task, &text, answer) else { continue };
+            let Some(token) = self.read_token(task, &text, every_org, answer) else { continue };
             match self.extend(&token, progress).await? {
                 Some(_) => {
                     self.say(&token, lines);
@@ -212,7 +240,7 @@ impl Engine {
     async fn watch_here(&self, token: &LeaseToken) -> Result<bool, EngineError> {
         let now = self.clock.now();
         let extension = LeaseExtension { task: token.task_id(), nonce: token.nonce, expires_at: now, progress: None };
-        let Some(row) = self.store.extend_leases(self.org, self.node(), now, &[extension]).await?.pop() else {
+        let Some(row) = self.store.extend_leases(token.org, self.node(), now, &[extension]).await?.pop() else {
             return Ok(false);
         };
         let (logical, engine) = (token.task.logical_attempt, token.task.engine_attempt);
@@ -234,10 +262,11 @@ impl Engine {
     async fn result(
         &self,
         result: WorkerResult,
+        every_org: bool,
         answer: &mut Exchanged,
     ) -> Result<Option<(Request, Sent)>, EngineError> {
         let WorkerResult { task, token: text, outcome, lines } = result;
-        let Some(token) = read_token(task, &text, answer) else { return Ok(None) };
+        let Some(token) = self.read_token(task, &text, every_org, answer) else { return Ok(None) };
         if !lines.is_empty() {
             if self.leases.log(&token).is_none() {
                 self.watch_here(&token).await?;
@@ -254,7 +283,7 @@ impl Engine {
         let completed = matches!(outcome, Outcome::Completed(_));
         let (reply, receiver) = oneshot::channel();
         let command = Command::Report { task: token.task, nonce: token.nonce, outcome };
-        let request = Request { reply: Some(reply), ..Request::command(self.org, token.run, command) };
+        let request = Request { reply: Some(reply), ..Request::command(token.org, token.run, command) };
         Ok(Some((request, Sent { task, text, token, completed, reply: receiver })))
     }
 
@@ -279,8 +308,8 @@ impl Engine {
 
     /// The very attempt has ended as its worker says: the answer to the first time was lost.
     async fn was_recorded(&self, token: &LeaseToken, completed: bool) -> Result<bool, EngineError> {
-        let head = self.head(token.run).await?;
-        let plan = self.plans.by_hash(self.org, head.plan_hash).await?;
+        let Some(head) = self.store.head(token.org, token.run).await? else { return Ok(false) };
+        let plan = self.plans.by_hash(token.org, head.plan_hash).await?;
         if token.task.step.step as usize >= plan.steps.len() {
             return Ok(false);
         }
@@ -296,22 +325,6 @@ impl Engine {
                 _ => false,
             }
         }))
-    }
-}
-
-fn read_token(task: TaskId, text: &str, answer: &mut Exchanged) -> Option<LeaseToken> {
-    match text.parse::<LeaseToken>() {
-        Ok(token) if token.task_id() == task => Some(token),
-        Ok(_) => {
-            let message = "the lease token belongs to another task; send each with its own".to_owned();
-            answer.rejected.push(RejectedItem { task, token: text.to_owned(), code: "bad_lease_token", message });
-            None
-        }
-        Err(error) => {
-            let message = error.to_string();
-            answer.rejected.push(RejectedItem { task, token: text.to_owned(), code: "bad_lease_token", message });
-            None
-        }
     }
 }
 
@@ -335,7 +348,7 @@ impl Offered {
         let id = OFFERS.fetch_add(1, Ordering::Relaxed);
         let offer = Offer {
             id,
-            org: Some(engine.org),
+            org: (!exchange.every_org).then_some(engine.org),
             worker: exchange.worker.clone(),
             queues: exchange.queues.clone(),
             skills: exchange.skills.clone(),

@@ -79,7 +79,7 @@ impl Handed {
     }
 
     pub(crate) fn token(&self) -> LeaseToken {
-        LeaseToken { run: self.run, task: self.task.task, nonce: self.lease.nonce }
+        LeaseToken { org: self.org, run: self.run, task: self.task.task, nonce: self.lease.nonce }
     }
 
     pub(crate) fn into_task(self, env: Vec<(String, String)>, secrets: Vec<(String, String)>) -> WorkerTask {

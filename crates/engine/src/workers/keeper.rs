@@ -10,7 +10,6 @@ use milepost_core::time::Timestamp;
 use milepost_store::rows::TaskRow;
 use milepost_store::{Result, Store};
 
-use super::leases::Overdue;
 use super::{LeaseToken, Leases};
 use crate::clock::Clock;
 use crate::committer::{Inbox, Request};
@@ -32,29 +31,31 @@ impl LeaseKeeper {
         self.write_progress(now).await?;
         let (overdue, next) = self.leases.overdue(now);
         let mut by_org: BTreeMap<OrgId, Vec<LeaseToken>> = BTreeMap::new();
-        for Overdue { org, token } in overdue {
-            by_org.entry(org).or_default().push(token);
+        for token in overdue {
+            by_org.entry(token.org).or_default().push(token);
         }
         for (org, tokens) in by_org {
             let ids: Vec<TaskId> = tokens.iter().map(LeaseToken::task_id).collect();
             let rows: BTreeMap<TaskId, TaskRow> =
                 self.store.tasks(org, &ids).await?.into_iter().map(|row| (row.task, row)).collect();
             for token in tokens {
-                self.judge(org, &token, rows.get(&token.task_id()), now).await;
+                self.judge(&token, rows.get(&token.task_id()), now).await;
             }
         }
         Ok(next)
     }
 
     /// Its worker may have talked to another node meanwhile.
-    async fn judge(&self, org: OrgId, token: &LeaseToken, row: Option<&TaskRow>, now: Timestamp) {
+    async fn judge(&self, token: &LeaseToken, row: Option<&TaskRow>, now: Timestamp) {
         let lease = row.and_then(|row| Some((row.node, row.lease.as_ref()?)));
         match lease.filter(|(_, lease)| lease.nonce == token.nonce) {
             Some((node, _)) if node != self.node => self.leases.forget(token),
             Some((_, lease)) if lease.expires_at > now => self.leases.put_off(token, lease.expires_at),
             _ => {
                 tracing::info!(run = %token.run, worker_lost = %token.task_id(), "a worker said nothing for too long");
-                self.inbox.report(Request::command(org, token.run, Command::LoseLease { task: token.task })).await;
+                self.inbox
+                    .report(Request::command(token.org, token.run, Command::LoseLease { task: token.task }))
+                    .await;
                 // If it was not written, it is about to be; if it was over, there is nothing to watch.
                 self.leases.forget(token);
             }

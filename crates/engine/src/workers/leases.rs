@@ -71,7 +71,7 @@ struct Lease {
 
 impl Lease {
     fn token(&self) -> LeaseToken {
-        LeaseToken { run: self.run, task: self.attempt, nonce: self.nonce }
+        LeaseToken { org: self.org, run: self.run, task: self.attempt, nonce: self.nonce }
     }
 
     fn directive(&self) -> Option<Directive> {
@@ -82,13 +82,6 @@ impl Lease {
         };
         Some(Directive { token: self.token(), kind })
     }
-}
-
-/// A lease whose time is up.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Overdue {
-    pub(super) org: OrgId,
-    pub(super) token: LeaseToken,
 }
 
 impl Leases {
@@ -296,7 +289,7 @@ impl Leases {
     }
 
     /// Takes those whose time is up out of the order; they have to be put back or lost. Answers when to look again, too.
-    pub(super) fn overdue(&self, now: Timestamp) -> (Vec<Overdue>, Option<Timestamp>) {
+    pub(super) fn overdue(&self, now: Timestamp) -> (Vec<LeaseToken>, Option<Timestamp>) {
         let mut held = self.held();
         let mut overdue = Vec::new();
         while let Some((due, task)) = held.due.first().copied().filter(|(due, _)| *due <= now) {
@@ -305,7 +298,7 @@ impl Leases {
             if lease.expires_at > now {
                 lease.due = lease.expires_at;
             } else {
-                overdue.push(Overdue { org: lease.org, token: lease.token() });
+                overdue.push(lease.token());
                 // Should nobody be able to say now whether it is lost, it is looked at again.
                 lease.due = now.plus_ms(1000);
             }

@@ -11,12 +11,12 @@ use tokio::sync::oneshot;
 use crate::clock::Clock;
 use crate::committer::{Inbox, Message, in_line};
 
-/// How often that is looked after while workers wait.
-const INTERVAL: Duration = Duration::from_millis(500);
+/// How often that is looked after while there are workers.
+const INTERVAL: Duration = Duration::from_millis(300);
 /// What has been with another node for less may be about to begin there.
-const PATIENCE_MS: u64 = 250;
-/// Of each queue at a time.
-const PAGE: u32 = 100;
+const PATIENCE_MS: u64 = 150;
+/// Of each node, org and workflow at a time: also a node with a long line of its own takes in a neighbour's one step.
+const PAGE: u32 = 20;
 
 pub(crate) struct Puller {
     pub(crate) node: NodeId,
@@ -26,10 +26,10 @@ pub(crate) struct Puller {
 }
 
 impl Puller {
-    /// Asks nothing of the database when nobody waits in vain.
+    /// Asks nothing of the database when there are no workers.
     pub(crate) async fn run_once(&self, now: Timestamp) -> Result<()> {
         let (reply, answer) = oneshot::channel();
-        if self.inbox.send(Message::IdleQueues(reply)).await.is_err() {
+        if self.inbox.send(Message::WantedQueues(reply)).await.is_err() {
             return Ok(());
         }
         let queues: Vec<String> = answer.await.unwrap_or_default().into_iter().collect();

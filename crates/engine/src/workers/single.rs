@@ -95,6 +95,7 @@ impl Engine {
         let exchange = Exchange {
             worker: "".into(),
             queues: Vec::new(),
+            every_org: false,
             skills: None,
             capacity: 0,
             wait: Duration::ZERO,

@@ -25,3 +25,4 @@ mod timers;
 mod traces;
 mod two_nodes;
 mod updates;
+mod workers;

@@ -48,13 +48,19 @@ impl Tasks {
         now: Timestamp,
         limit: u32,
     ) -> Vec<TaskRow> {
+        let mut waiting: Vec<&mut TaskRow> = self
+            .0
+            .values_mut()
+            .filter(|row| row.lease.is_none() && row.node != node && row.since < before)
+            .filter(|row| queues.iter().any(|queue| **queue == *row.queue))
+            .collect();
+        waiting.sort_by_key(|row| (-i64::from(row.priority), row.ready_at));
+        let mut of_kind: BTreeMap<_, u32> = BTreeMap::new();
         let mut pulled = Vec::new();
-        for queue in queues {
-            let waits =
-                |row: &TaskRow| row.lease.is_none() && *row.queue == **queue && row.node != node && row.since < before;
-            let mut waiting: Vec<&mut TaskRow> = self.0.values_mut().filter(|row| waits(row)).collect();
-            waiting.sort_by_key(|row| (-i64::from(row.priority), row.ready_at));
-            for row in waiting.into_iter().take(limit as usize) {
+        for row in waiting {
+            let count = of_kind.entry((row.queue.clone(), row.node, row.org, row.workflow.clone())).or_default();
+            if *count < limit {
+                *count += 1;
                 (row.node, row.since) = (node, now);
                 pulled.push(row.clone());
             }

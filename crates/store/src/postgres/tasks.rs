@@ -46,12 +46,28 @@ pub(super) async fn pull(
     limit: u32,
 ) -> Result<Vec<TaskRow>> {
     let sql = format!(
-        "UPDATE tasks AS t SET node = $1, since = $2 WHERE t.task_id IN (
-             SELECT w.task_id FROM unnest($3::text[]) AS q (queue) CROSS JOIN LATERAL (
+        "WITH RECURSIVE kinds AS (
+             SELECT q.queue, k.node, k.org_id, k.workflow
+             FROM unnest($3::text[]) AS q (queue) CROSS JOIN LATERAL (
+                 SELECT f.node, f.org_id, f.workflow FROM tasks AS f WHERE f.worker_id IS NULL AND f.queue = q.queue
+                 ORDER BY f.node, f.org_id, f.workflow LIMIT 1
+             ) AS k
+             UNION ALL
+             SELECT c.queue, n.node, n.org_id, n.workflow
+             FROM kinds AS c CROSS JOIN LATERAL (
+                 SELECT f.node, f.org_id, f.workflow FROM tasks AS f
+                 WHERE f.worker_id IS NULL AND f.queue = c.queue
+                   AND (f.node, f.org_id, f.workflow) > (c.node, c.org_id, c.workflow)
+                 ORDER BY f.node, f.org_id, f.workflow LIMIT 1
+             ) AS n
+         )
+         UPDATE tasks AS t SET node = $1, since = $2 WHERE t.task_id IN (
+             SELECT w.task_id FROM kinds AS k CROSS JOIN LATERAL (
                  SELECT s.task_id FROM tasks AS s
-                 WHERE s.worker_id IS NULL AND s.queue = q.queue AND s.node <> $1 AND s.since < $4
+                 WHERE s.worker_id IS NULL AND s.queue = k.queue AND s.node = k.node AND s.org_id = k.org_id
+                   AND s.workflow = k.workflow AND s.since < $4
                  ORDER BY s.priority DESC, s.ready_at LIMIT $5 FOR UPDATE SKIP LOCKED
-             ) AS w)
+             ) AS w WHERE k.node <> $1)
          RETURNING {COLUMNS}"
     );
     rows(&query(connection, &sql, &[&node.0, &now.0, &queues, &before.0, &i64::from(limit)]).await?)

@@ -108,15 +108,34 @@ pub(super) fn pull(
 ) -> Result<Vec<TaskRow>> {
     let sql = format!(
         "UPDATE tasks SET node = ?1, since = ?2 WHERE task_id IN (
-             SELECT task_id FROM tasks WHERE worker_id IS NULL AND queue = ?3 AND node <> ?1 AND since < ?4
-             ORDER BY priority DESC, ready_at LIMIT ?5)
+             SELECT task_id FROM tasks
+             WHERE worker_id IS NULL AND queue = ?3 AND node = ?4 AND org_id = ?5 AND workflow = ?6 AND since < ?7
+             ORDER BY priority DESC, ready_at LIMIT ?8)
          RETURNING {COLUMNS}"
     );
     let mut pulled = Vec::new();
     for queue in queues {
-        pulled.extend(all(tx, &sql, params![node.0, now.0, queue, before.0, limit], row)?);
+        for (other, org, workflow) in kinds(tx, queue)?.into_iter().filter(|(other, _, _)| *other != node.0) {
+            let values = params![node.0, now.0, queue, other, org, workflow, before.0, limit];
+            pulled.extend(all(tx, &sql, values, row)?);
+        }
     }
     Ok(pulled)
+}
+
+/// Whose tasks wait in a queue: node, org and workflow. A step from one to the next, however many tasks each has.
+fn kinds(conn: &Connection, queue: &str) -> Result<Vec<(i64, i32, String)>> {
+    let sql = "SELECT node, org_id, workflow FROM tasks
+               WHERE worker_id IS NULL AND queue = ?1 AND (node, org_id, workflow) > (?2, ?3, ?4)
+               ORDER BY node, org_id, workflow LIMIT 1";
+    let mut kinds: Vec<(i64, i32, String)> = Vec::new();
+    loop {
+        let (node, org, workflow) = kinds.last().map_or((i64::MIN, i32::MIN, ""), |(node, org, of)| (*node, *org, of));
+        match one(conn, sql, params![queue, node, org, workflow], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))? {
+            Some(kind) => kinds.push(kind),
+            None => return Ok(kinds),
+        }
+    }
 }
 
 pub(super) fn take_over(

@@ -43,6 +43,7 @@ pub(super) async fn claim(State(state): State<AppState>, Body(body): Body<ClaimB
     let exchange = Exchange {
         worker: name("worker_id", &body.worker_id)?,
         queues: names("queues", &body.queues)?,
+        every_org: false,
         skills: body.skills.as_deref().map(|skills| names("skills", skills)).transpose()?,
         capacity: 1,
         wait: wait(body.wait_ms)?,

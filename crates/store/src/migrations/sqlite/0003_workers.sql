@@ -25,8 +25,8 @@ CREATE TABLE tasks (
     progress        TEXT
 ) STRICT, WITHOUT ROWID;
 
--- What waits, in the order in which it goes.
-CREATE INDEX tasks_waiting ON tasks (queue, priority DESC, ready_at) WHERE worker_id IS NULL;
+-- What waits, by whose it is, in the order in which it goes.
+CREATE INDEX tasks_waiting ON tasks (queue, node, org_id, workflow, priority DESC, ready_at) WHERE worker_id IS NULL;
 CREATE INDEX tasks_by_node ON tasks (node);
 -- Who is under way with a concurrency key.
 CREATE INDEX tasks_by_slot ON tasks (org_id, slot_key) WHERE slot_key IS NOT NULL AND worker_id IS NOT NULL;
