@@ -1,0 +1,294 @@
+"""The same client for async code. Belongs to the event loop that it was first used on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from types import TracebackType
+from typing import Any, TypeVar
+
+from . import _calls, _logs
+from ._calls import Call, Document, Page
+from ._http import Server, request
+from ._patience import Patience
+from ._sse import SILENCE, Lost, Parser, Reading
+from ._streams import Connection, Pool
+from .client import Problems, bearer, server_url, stream_lost
+from .errors import NoServer, RunFailed, TooMany, Unavailable, WaitTimeout
+from .models import Deployed, Event, LogLine, Plan, Run, RunRef, RunSummary, Started, Step
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """Calls a server, as `Client` does."""
+
+    def __init__(
+        self, url: str | None = None, token: str | None = None, *, timeout: float = 30.0, patience: float = 60.0
+    ) -> None:
+        self.url = server_url(url)
+        self._pool = Pool(Server.of(self.url), timeout)
+        self._headers = bearer(token)
+        self._timeout = timeout
+        self._patience = patience
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections that are idle."""
+        self._pool.close()
+
+    # Definitions
+
+    async def deploy(self, document: Document, *, tag: str | None = None, message: str | None = None) -> Deployed:
+        """Stores a document and points its name (or `tag`) at it. A text is YAML or JSON; a path is a file."""
+        return await self._send(_calls.deploy(document, tag, message))
+
+    async def validate(self, document: Document) -> Problems:
+        """What is wrong with a document; nothing is stored."""
+        return await self._send(_calls.validate(document))
+
+    async def workflow(self, ref: str) -> dict[str, Any]:
+        """The document behind a name or a hash, with its `version_hash`."""
+        return await self._send(_calls.workflow(ref))
+
+    def workflows(self) -> AsyncIterator[dict[str, Any]]:
+        """The names there are, and what they point at."""
+        return self._pages(_calls.workflows)
+
+    # Runs
+
+    async def start(
+        self,
+        workflow: str | Document | None = None,
+        payload: Any = None,
+        *,
+        request_id: str | None = None,
+        priority: int | None = None,
+        start_at: datetime | str | None = None,
+        patch: Sequence[Mapping[str, Any]] | None = None,
+        base_run_id: RunRef | None = None,
+        changes: Sequence[Mapping[str, Any]] | None = None,
+        traceparent: str | None = None,
+    ) -> Started:
+        """Starts a run of a workflow by its name, or of a document; with `base_run_id`, an update of another run."""
+        fields = {"payload": payload, "request_id": request_id, "priority": priority, "start_at": start_at}
+        more = {"patch": patch, "base_run_id": base_run_id, "changes": changes}
+        return await self._send(_calls.start(workflow, traceparent, **fields, **more))
+
+    async def plan(
+        self,
+        workflow: str | Document | None = None,
+        payload: Any = None,
+        *,
+        patch: Sequence[Mapping[str, Any]] | None = None,
+        base_run_id: RunRef | None = None,
+        changes: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Plan:
+        """What such a start would do; nothing is stored."""
+        fields = {"payload": payload, "patch": patch, "base_run_id": base_run_id, "changes": changes}
+        return await self._send(_calls.plan(workflow, **fields))
+
+    async def get(self, run: RunRef) -> Run:
+        """A run as it is now."""
+        return await self._send(_calls.get(run))
+
+    async def at(self, run: RunRef, seq: int) -> Run:
+        """A run as it was after one of its events."""
+        return await self._send(_calls.at(run, seq))
+
+    async def step(self, run: RunRef, step_id: str) -> Step:
+        """One step or item (`shots[3]`); attempts and input are in `raw`."""
+        return await self._send(_calls.step(run, step_id))
+
+    def list(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        workflow: str | None = None,
+        created_after: datetime | str | None = None,
+        created_before: datetime | str | None = None,
+        request_id: str | None = None,
+        base_run_id: str | None = None,
+        parent_run_id: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[RunSummary]:
+        """Runs, newest first, page by page; `limit` is the size of a page."""
+        query: dict[str, Any] = {"status": status, "workflow": workflow, "request_id": request_id, "limit": limit}
+        query |= {"created_after": created_after, "created_before": created_before}
+        query |= {"base_run_id": base_run_id, "parent_run_id": parent_run_id}
+        return self._pages(lambda cursor: _calls.runs(cursor, **query))
+
+    def events(self, run: RunRef, after_seq: int = 0) -> AsyncIterator[Event]:
+        """The events that are there, after a number."""
+        return self._pages(lambda cursor: _calls.events(run, int(cursor or after_seq), 1000))
+
+    # Following
+
+    def watch(self, run: RunRef, after_seq: int = 0) -> AsyncIterator[Event]:
+        """Events as they happen, until the run ends; none twice, none missing, whatever becomes of the connection."""
+        return self._watch(run, Reading(after_seq, self._patience))
+
+    async def wait(self, run: RunRef, timeout: float | None = None, *, check: bool = False) -> Run:
+        """Waits for a run's end. With `check`, a run that did not complete raises `RunFailed`.
+
+        Raises `WaitTimeout` when `timeout` seconds have passed.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                found = await self._get_patiently(run)
+                while not found.ended:
+                    async with aclosing(self._watch(run, Reading(found.last_event_seq, self._patience))) as events:
+                        async for _ in events:
+                            pass
+                    found = await self._get_patiently(run)
+        except TimeoutError:
+            raise WaitTimeout("the run had not ended when the time was up") from None
+        if check and found.status != "completed":
+            raise RunFailed(found)
+        return found
+
+    async def logs(
+        self, run: RunRef, step_id: str | None = None, *, follow: bool = False
+    ) -> AsyncIterator[LogLine]:
+        """What steps wrote; with `follow`, until the run ends."""
+        heard = _logs.Heard()
+        while True:
+            begun = time.monotonic()
+            ended = not follow or (await self._get_patiently(run)).ended
+            async for line in self._pages(lambda cursor: _calls.logs(run, step_id, cursor, _logs.PAGE)):
+                if heard.is_new(line):
+                    yield line
+            if ended:
+                return
+            await asyncio.sleep(_logs.wait_after(time.monotonic() - begun))
+
+    # Words to a run
+
+    async def signal(
+        self,
+        run: RunRef,
+        type: str,
+        payload: Any = None,
+        *,
+        step_id: str | None = None,
+        key: str | None = None,
+        if_seq: int | None = None,
+    ) -> None:
+        """Sends a signal. The same `key` twice is one signal; with `if_seq` only if that is still the last event."""
+        await self._send(_calls.signal(run, type, payload, step_id, key, if_seq))
+
+    async def pause(self, run: RunRef, *, if_seq: int | None = None) -> None:
+        """No new steps begin; those under way end."""
+        await self._send(_calls.verb(run, "pause", None, None, None, if_seq))
+
+    async def resume(self, run: RunRef, *, if_seq: int | None = None) -> None:
+        await self._send(_calls.verb(run, "resume", None, None, None, if_seq))
+
+    async def cancel(self, run: RunRef, reason: str | None = None, *, if_seq: int | None = None) -> None:
+        """What is under way is told to stop."""
+        await self._send(_calls.verb(run, "cancel", reason and {"reason": reason}, None, None, if_seq))
+
+    async def terminate(self, run: RunRef, reason: str | None = None, *, if_seq: int | None = None) -> None:
+        """Ends a run at once."""
+        await self._send(_calls.verb(run, "terminate", reason and {"reason": reason}, None, None, if_seq))
+
+    async def approve(self, run: RunRef) -> None:
+        await self._send(_calls.verb(run, "approve", None, None, None, None))
+
+    async def reject(self, run: RunRef, reason: str | None = None) -> None:
+        await self._send(_calls.verb(run, "reject", reason and {"reason": reason}, None, None, None))
+
+    async def retry(self, run: RunRef, step_id: str | None = None) -> None:
+        """Another attempt of a failed step, or of every failed step."""
+        await self._send(_calls.verb(run, "retry", None, step_id, None, None))
+
+    async def skip(self, run: RunRef, step_id: str) -> None:
+        """This step will not run, nor what depends on it."""
+        await self._send(_calls.verb(run, "skip", None, step_id, None, None))
+
+    # How
+
+    def _message(self, call: Call[Any]) -> bytes:
+        return request(self._pool.server, call.method, call.target, {**self._headers, **call.headers}, call.body)
+
+    async def _send(self, call: Call[T]) -> T:
+        message = self._message(call)
+        try:
+            status, body = await self._exchange(message)
+        except NoServer:
+            if not call.repeatable:
+                raise
+            # A server that was restarted closes connections that looked well a moment ago.
+            self._pool.close()
+            status, body = await self._exchange(message)
+        return call.read(_calls.reply(status, body))
+
+    async def _exchange(self, message: bytes) -> tuple[int, bytes]:
+        connection = await self._pool.take()
+        answer = await connection.send(message, self._timeout)
+        body = await connection.read(answer, self._timeout)
+        self._pool.give_back(connection, answer)
+        return answer.status, body
+
+    async def _pages(self, call: Callable[[str | None], Call[Page[T]]]) -> AsyncIterator[T]:
+        cursor = None
+        while True:
+            page = await self._send(call(cursor))
+            for item in page.items:
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def _get_patiently(self, run: RunRef) -> Run:
+        patience = Patience(self._patience)
+        while True:
+            try:
+                return await self.get(run)
+            except (NoServer, Unavailable, TooMany):
+                wait = patience.next_wait()
+                if wait is None:
+                    raise
+                await asyncio.sleep(wait)
+
+    async def _watch(self, run: RunRef, reading: Reading) -> AsyncGenerator[Event, None]:
+        while not reading.ended:
+            try:
+                async with aclosing(self._listen(run, reading)) as events:
+                    async for event in events:
+                        yield event
+            except (Lost, NoServer, Unavailable, TooMany) as error:
+                wait = reading.patience.next_wait()
+                if wait is None:
+                    raise stream_lost(error) from error
+                await asyncio.sleep(wait)
+
+    async def _listen(self, run: RunRef, reading: Reading) -> AsyncGenerator[Event, None]:
+        """One connection, from the last event on."""
+        connection = await Connection.open(self._pool.server, self._timeout)
+        try:
+            answer = await connection.send(self._message(_calls.stream(run, reading.last_seq)), self._timeout)
+            if answer.status == 204:
+                reading.ended = True
+                return
+            if answer.status != 200:
+                _calls.reply(answer.status, await connection.read(answer, self._timeout))
+            parser = Parser()
+            async for part in connection.parts(answer, SILENCE):
+                for event in reading.take(parser.take(part)):
+                    yield event
+                if reading.ended:
+                    return
+            raise Lost("the server ended the stream")
+        finally:
+            connection.close()
