@@ -1,0 +1,406 @@
+"""Brings tasks in and results out.
+
+At most one call offers hands and waits for work. Results that come meanwhile go out on a second call, which gathers
+what comes while it is under way; so do heartbeats, whose answer must not be long in coming. When all hands are full, one
+call waits for directives. After tasks came in, the next offer waits a moment for the first result, so that short tasks
+share a call with the next offer.
+
+**Invariant:** a result is kept until a call that carried it was answered.
+**Invariant:** everything here runs on one event loop, but for `done` and `tell`, which only append and wake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from .._attempt import Failure, Outcome
+from .._json import encode
+from .._patience import Patience
+from ..context import Context
+from ..errors import Conflict, MilepostError, NoServer, ServerError, SkillError, TooLarge, TooMany
+from ..logs import CapturedPrint
+from ..skill import Skill
+from .exchange import MAX_CHARS, Batch, Exchange, Result
+from .hands import Hands
+from .held import Held, Key
+
+log = logging.getLogger("milepost.worker")
+
+_PARK_MS = 20_000
+_MOMENT = 0.001
+# Lines and progress are gathered this long, in seconds.
+_GATHER = 0.25
+# Errors after which the same call may be answered.
+_PASSING = (NoServer, ServerError, TooMany, Conflict)
+
+
+class Stage(Enum):
+    """What becomes of an outcome that comes now."""
+
+    # The next offer takes it along.
+    READY = 1
+    # An offer is under way: a call of its own takes it.
+    OFFERED = 2
+    # There is no hand to offer until it comes.
+    FULL = 3
+
+
+class Pump:
+    def __init__(
+        self,
+        exchange: Exchange,
+        skills: Mapping[str, Skill[..., Any]],
+        concurrency: int,
+        captured: CapturedPrint | None = None,
+    ) -> None:
+        self._exchange = exchange
+        self._skills = skills
+        self._concurrency = concurrency
+        self._hands = Hands(self.done, captured)
+        self._held: dict[Key, Held] = {}
+        self._functions = 0
+        # Appended by other threads.
+        self._outcomes: deque[tuple[Held, Outcome]] = deque()
+        self._news: deque[Held] = deque()
+        self._woken = False
+        # To be sent.
+        self._results: deque[Result] = deque()
+        self._due: dict[Key, Held] = {}
+        self._gathering: dict[Key, Held] = {}
+        # Outcomes behind a heartbeat with lines that is under way.
+        self._behind: dict[Key, tuple[Held, Outcome]] = {}
+        # Results that are under way.
+        self._unanswered = 0
+        self._max_chars = MAX_CHARS
+        self._stage = Stage.READY
+        self._away = False
+        self._error: MilepostError | None = None
+        self._deadline = math.inf
+        self._directives: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Until it is stopped. Raises what the server refused for good."""
+        self._loop = asyncio.get_running_loop()
+        self._came, self._sendable, self._sent = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._beat_timer: asyncio.TimerHandle | None = None
+        self._next_beat = math.inf
+        self._gather_timer: asyncio.TimerHandle | None = None
+        offering = asyncio.create_task(self._offer())
+        sending = asyncio.create_task(self._send())
+        try:
+            await self._stopping.wait()
+            await _end(offering)
+            # No offer takes anything along now.
+            self._stage = Stage.OFFERED
+            self._sendable.set()
+            await self._finish()
+        finally:
+            for task in (offering, sending, self._directives):
+                if task:
+                    await _end(task)
+            self._hands.close()
+            self._exchange.close()
+        if self._error:
+            raise self._error
+
+    def stop(self, grace: float) -> None:
+        """Takes no more. What runs may end, for so many seconds; asked again, the shorter grace counts."""
+        deadline = self._loop.time() + grace
+        self._deadline = min(self._deadline, deadline)
+        self._stopping.set()
+        self._sent.set()
+
+    # From other threads
+
+    def done(self, held: Held, outcome: Outcome) -> None:
+        self._outcomes.append((held, outcome))
+        self._wake()
+
+    def tell(self, held: Held) -> None:
+        self._news.append(held)
+        self._wake()
+
+    def _wake(self) -> None:
+        # Appended first, woken then; the loop lowers the flag first and looks then. So nothing is missed.
+        if not self._woken:
+            self._woken = True
+            try:
+                self._loop.call_soon_threadsafe(self._drain)
+            except RuntimeError:
+                # The worker has ended; nobody listens any more.
+                pass
+
+    # On the loop
+
+    def _drain(self) -> None:
+        self._woken = False
+        outcomes, news = self._outcomes, self._news
+        while outcomes:
+            self._ended(*outcomes.popleft())
+        while news:
+            held = news.popleft()
+            if held.key in self._held:
+                self._gathering[held.key] = held
+        if self._gathering and self._gather_timer is None:
+            self._gather_timer = self._loop.call_later(_GATHER, self._gathered)
+
+    def _ended(self, held: Held, outcome: Outcome) -> None:
+        if self._held.get(held.key) is held:
+            del self._held[held.key]
+        self._functions -= not held.skill.is_async
+        self._due.pop(held.key, None)
+        self._gathering.pop(held.key, None)
+        if held.lost:
+            pass
+        elif held.has_lines_under_way:
+            self._behind[held.key] = (held, outcome)
+        else:
+            self._results.append(Result(held, held.result(_told(outcome))))
+        if self._stage is Stage.FULL:
+            self._stage = Stage.READY
+        self._came.set()
+        self._sendable.set()
+
+    async def _offer(self) -> None:
+        """Offers free hands, one call after the other."""
+        patience = Patience(math.inf)
+        while True:
+            free = self._concurrency - len(self._held)
+            if free <= 0:
+                self._stage = Stage.FULL
+                self._listen()
+                self._sendable.set()
+                self._came.clear()
+                await self._came.wait()
+                continue
+            self._stage = Stage.OFFERED
+            began = await self._call(self._batch(), free, _PARK_MS, patience)
+            self._stage = Stage.READY
+            if began and not self._results:
+                await self._moment()
+
+    async def _moment(self) -> None:
+        self._came.clear()
+        timer = self._loop.call_later(_MOMENT, self._came.set)
+        await self._came.wait()
+        timer.cancel()
+
+    async def _send(self) -> None:
+        """Sends what no offer takes along."""
+        patience = Patience(math.inf)
+        while True:
+            await self._sendable.wait()
+            self._sendable.clear()
+            while self._due or (self._results and self._stage is not Stage.READY):
+                await self._call(self._batch(beats=True), 0, 0, patience)
+            self._sent.set()
+
+    def _listen(self) -> None:
+        """Has a call wait for directives while all hands are full."""
+        if self._directives is None or self._directives.done():
+            self._directives = asyncio.create_task(self._hear())
+
+    async def _hear(self) -> None:
+        patience = Patience(math.inf)
+        while self._stage is Stage.FULL:
+            await self._call(Batch(), 0, _PARK_MS, patience)
+
+    async def _call(self, batch: Batch, capacity: int, wait_ms: int, patience: Patience) -> bool:
+        """One call, and the wait after it if it failed. Answers whether tasks came."""
+        try:
+            self._unanswered += len(batch.results)
+            answer = await self._exchange.call(capacity, wait_ms, batch)
+        except _PASSING as error:
+            self._give_back(batch)
+            if not self._away:
+                log.warning("the server does not answer, trying again: %s", error)
+            self._away = True
+            await asyncio.sleep(patience.next_wait() or 0)
+            return False
+        except TooLarge as error:
+            self._shrink(batch, error)
+            return False
+        except MilepostError as error:
+            self._give_back(batch)
+            self._error = error
+            self.stop(0)
+            # Whoever called is ended with the rest.
+            await asyncio.Event().wait()
+        except BaseException:
+            self._give_back(batch)
+            raise
+        finally:
+            self._unanswered -= len(batch.results)
+        patience.restore()
+        if self._away:
+            log.warning("the server is back")
+            self._away = False
+        return self._take(batch, answer)
+
+    def _batch(self, *, beats: bool = False) -> Batch:
+        """What waits to be sent, as far as one call may carry it."""
+        batch = Batch()
+        while self._results and batch.has_room(len(self._results[0].text), self._max_chars):
+            batch.add_result(self._results.popleft())
+        if beats and self._due:
+            now = self._loop.time()
+            while self._due and batch.has_room(0, self._max_chars):
+                batch.add_beat(self._due.popitem()[1], now)
+        return batch
+
+    def _give_back(self, batch: Batch) -> None:
+        self._results.extendleft(reversed(batch.results))
+        for held in batch.beats:
+            held.crashed()
+            if held.key in self._held:
+                self._due[held.key] = held
+        self._release(batch)
+
+    def _shrink(self, batch: Batch, error: MilepostError) -> None:
+        """The body was too large: a smaller one may fit. What is too large by itself fails."""
+        if len(batch.results) + len(batch.beats) > 1:
+            self._max_chars //= 2
+            self._give_back(batch)
+            return
+        for result in batch.results:
+            failed = Failure("output_too_large", f"the output cannot be sent: {error.detail}", False)
+            self._results.append(Result(result.held, result.held.result(_told(failed))))
+        for held in batch.beats:
+            held.landed()
+        self._release(batch)
+
+    def _release(self, batch: Batch) -> None:
+        """Outcomes that waited for these heartbeats go on."""
+        for held in batch.beats:
+            waited = self._behind.pop(held.key, None)
+            if waited and not held.lost:
+                self._results.append(Result(held, held.result(_told(waited[1]))))
+                self._sendable.set()
+
+    def _take(self, batch: Batch, answer: Mapping[str, Any]) -> bool:
+        paused = set()
+        for directive in answer.get("directives") or ():
+            held = self._held.get(_key(directive))
+            if held is None:
+                continue
+            match directive.get("kind"):
+                case "cancel":
+                    held.context._cancelled = True
+                    self._hands.cancel(held)
+                case "pause":
+                    held.context._paused = True
+                    paused.add(held.key)
+                case "tune" if "path" in directive:
+                    held.context._tuned = {**held.context._tuned, directive["path"]: directive.get("value")}
+        for held in batch.beats:
+            held.landed()
+            # There is no word for going on: a heartbeat simply no longer has the pause.
+            if held.key not in paused:
+                held.context._paused = False
+        for refused in answer.get("rejected") or ():
+            self._lose(_key(refused), refused)
+        self._release(batch)
+        tasks = answer.get("tasks")
+        if tasks:
+            self._begin(tasks)
+        return bool(tasks)
+
+    def _lose(self, key: Key, refused: Mapping[str, Any]) -> None:
+        log.info("task %s: %s: %s", key[0], refused.get("code"), refused.get("message"))
+        waited = self._behind.get(key)
+        held = self._held.get(key) or (waited and waited[0])
+        if held:
+            held.lost = True
+            held.context._cancelled = True
+            self._due.pop(key, None)
+            self._hands.cancel(held)
+
+    def _begin(self, tasks: list[Mapping[str, Any]]) -> None:
+        now = self._loop.time()
+        batch = []
+        for task in tasks:
+            skill = self._skills.get(task["skill"])
+            held = Held(task, skill or _unknown, now, self.tell)
+            self._held[held.key] = held
+            self._functions += not held.skill.is_async
+            batch.append(held)
+            if held.next_beat < self._next_beat:
+                self._beat_at(held.next_beat)
+        self._hands.begin(batch, min(self._functions, self._concurrency))
+
+    def _beat_at(self, when: float) -> None:
+        if self._beat_timer:
+            self._beat_timer.cancel()
+        self._next_beat = when
+        self._beat_timer = self._loop.call_at(when, self._beat)
+
+    def _beat(self) -> None:
+        """Finds what is due. Tasks come and go in between without touching the timer."""
+        self._beat_timer, self._next_beat = None, math.inf
+        now = self._loop.time()
+        following = math.inf
+        for held in self._held.values():
+            if held.lost:
+                continue
+            if held.next_beat <= now:
+                if not held.has_lines_under_way:
+                    self._due[held.key] = held
+                # When the heartbeat is made it is set anew; this looks again whether it was.
+                following = min(following, now + 1.0)
+            else:
+                following = min(following, held.next_beat)
+        if following < math.inf:
+            self._beat_at(following)
+        if self._due:
+            self._sendable.set()
+
+    def _gathered(self) -> None:
+        """Lines and progress have waited long enough."""
+        self._gather_timer = None
+        ready = {key: held for key, held in self._gathering.items() if not held.has_lines_under_way}
+        self._due.update(ready)
+        self._gathering = {key: held for key, held in self._gathering.items() if key not in ready}
+        if self._gathering:
+            self._gather_timer = self._loop.call_later(_GATHER, self._gathered)
+        self._sendable.set()
+
+    async def _finish(self) -> None:
+        """Lets what runs end, and its results be taken."""
+        while self._held or self._results or self._behind or self._unanswered:
+            self._sent.clear()
+            try:
+                async with asyncio.timeout_at(self._deadline):
+                    await self._sent.wait()
+            except TimeoutError:
+                if self._held:
+                    log.warning("%d tasks were under way when the grace was over", len(self._held))
+                return
+
+
+def _told(outcome: Outcome) -> str:
+    if isinstance(outcome, Failure):
+        return f'"outcome":"failed","error":{encode(outcome.to_json())}'
+    return f'"outcome":"completed","output":{outcome}'
+
+
+def _key(item: Mapping[str, Any]) -> Key:
+    return (item.get("task_id", ""), item.get("lease_token", ""))
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _no_such_skill(context: Context) -> None:
+    raise SkillError("unknown_skill", "this worker has no such skill", retryable=False)
+
+
+_unknown: Skill[..., Any] = Skill(_no_such_skill, "unknown")
