@@ -102,7 +102,8 @@ class Skill(Generic[P, R]):
             raise TypeError(f"skill `{self.name}`: {error}") from None
         extra = next((p.name for p in kept if p.kind is p.VAR_KEYWORD), None)
         given = dict(bound.arguments)
-        return {**given, **given.pop(extra, {})} if extra in given else given
+        more = given.pop(extra, {}) if extra else {}
+        return {**given, **more}
 
 
 def _is_context(hint: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 from .._attempt import Failure
 from .._calls import HasDocument
+from .._convert import kind
 from .._json import decode, normal
 from ..models import ErrorInfo, LogLine
 from ..skill import Skill
@@ -95,8 +96,10 @@ class _Running:
 
     def to_its_end(self) -> LocalRun:
         while ready := [step for step in self._plan.steps.values() if self._is_ready(step)]:
-            for step in ready:
-                self._begin(step)
+            # Conditions are looked at first, as a server does when the turn of these steps comes.
+            for step, items in [(step, self._look_at(step)) for step in ready]:
+                if self._steps[step.id].status == "pending":
+                    self._carry_out(step, items)
             if self._first_failure and self._plan.on_failure == "stop":
                 self._skip_after_failures()
                 break
@@ -120,23 +123,29 @@ class _Running:
             for step in self._plan.steps.values():
                 self._is_ready(step)
 
-    def _begin(self, step: PlannedStep) -> None:
+    def _look_at(self, step: PlannedStep) -> list[Any] | None:
+        """Ends the step if there is nothing to carry out. Answers the items of a `foreach`."""
         state = self._steps[step.id]
         try:
             if not is_true(step.when.render(self._scope)):
                 state.status, state.skip_reason = "skipped", "condition"
                 self._outputs[step.id] = {"output": None}
-                return
+                return None
             items = step.foreach.render(self._scope) if step.foreach else None
         except EvalError as error:
             self._end(step, state, Failure("expression_failed", str(error), False))
-            return
-        if step.foreach is None:
+            return None
+        if step.foreach and not isinstance(items, list):
+            self._end(step, state, Failure("not_a_list", f"foreach must yield a list, this is {kind(items)}", False))
+            return None
+        return items
+
+    def _carry_out(self, step: PlannedStep, items: list[Any] | None) -> None:
+        state = self._steps[step.id]
+        if items is None:
             self._end(step, state, self._try(step, state, self._scope))
-        elif isinstance(items, list):
-            self._each(step, state, items)
         else:
-            self._end(step, state, Failure("not_a_list", "`foreach` needs a list", False))
+            self._each(step, state, items)
 
     def _each(self, step: PlannedStep, state: LocalStep, items: list[Any]) -> None:
         state.attempts = 1
