@@ -28,14 +28,13 @@ from ..logs import CapturedPrint
 from ..skill import Skill
 from .exchange import MAX_CHARS, Batch, Exchange, Result
 from .hands import Hands
+from .heartbeats import Heartbeats
 from .held import Held, Key
 
 log = logging.getLogger("milepost.worker")
 
 _PARK_MS = 20_000
 _MOMENT = 0.001
-# Lines and progress are gathered this long, in seconds.
-_GATHER = 0.25
 # Errors after which the same call may be answered.
 _PASSING = (NoServer, ServerError, TooMany, Conflict)
 
@@ -64,34 +63,30 @@ class Pump:
         self._concurrency = concurrency
         self._hands = Hands(self.done, captured)
         self._held: dict[Key, Held] = {}
+        # How many of them are plain functions.
         self._functions = 0
         # Appended by other threads.
         self._outcomes: deque[tuple[Held, Outcome]] = deque()
         self._news: deque[Held] = deque()
         self._woken = False
-        # To be sent.
+        # To be sent; and how many are under way.
         self._results: deque[Result] = deque()
-        self._due: dict[Key, Held] = {}
-        self._gathering: dict[Key, Held] = {}
+        self._unanswered = 0
         # Outcomes behind a heartbeat with lines that is under way.
         self._behind: dict[Key, tuple[Held, Outcome]] = {}
-        # Results that are under way.
-        self._unanswered = 0
-        self._max_chars = MAX_CHARS
         self._stage = Stage.READY
+        self._max_chars = MAX_CHARS
+        self._directives: asyncio.Task[None] | None = None
         self._away = False
         self._error: MilepostError | None = None
         self._deadline = math.inf
-        self._directives: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Until it is stopped. Raises what the server refused for good."""
         self._loop = asyncio.get_running_loop()
         self._came, self._sendable, self._sent = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._stopping = asyncio.Event()
-        self._beat_timer: asyncio.TimerHandle | None = None
-        self._next_beat = math.inf
-        self._gather_timer: asyncio.TimerHandle | None = None
+        self._beats = Heartbeats(self._held, self._sendable.set)
         offering = asyncio.create_task(self._offer())
         sending = asyncio.create_task(self._send())
         try:
@@ -112,8 +107,7 @@ class Pump:
 
     def stop(self, grace: float) -> None:
         """Takes no more. What runs may end, for so many seconds; asked again, the shorter grace counts."""
-        deadline = self._loop.time() + grace
-        self._deadline = min(self._deadline, deadline)
+        self._deadline = min(self._deadline, self._loop.time() + grace)
         self._stopping.set()
         self._sent.set()
 
@@ -137,36 +131,33 @@ class Pump:
                 # The worker has ended; nobody listens any more.
                 pass
 
-    # On the loop
+    # What comes from the skills
 
     def _drain(self) -> None:
         self._woken = False
-        outcomes, news = self._outcomes, self._news
-        while outcomes:
-            self._ended(*outcomes.popleft())
-        while news:
-            held = news.popleft()
-            if held.key in self._held:
-                self._gathering[held.key] = held
-        if self._gathering and self._gather_timer is None:
-            self._gather_timer = self._loop.call_later(_GATHER, self._gathered)
+        while self._outcomes:
+            self._ended(*self._outcomes.popleft())
+        while self._news:
+            self._beats.has_news(self._news.popleft())
 
     def _ended(self, held: Held, outcome: Outcome) -> None:
-        if self._held.get(held.key) is held:
-            del self._held[held.key]
+        self._held.pop(held.key, None)
         self._functions -= not held.skill.is_async
-        self._due.pop(held.key, None)
-        self._gathering.pop(held.key, None)
-        if held.lost:
-            pass
-        elif held.has_lines_under_way:
+        self._beats.ended(held)
+        if held.has_lines_under_way:
             self._behind[held.key] = (held, outcome)
         else:
-            self._results.append(Result(held, held.result(_told(outcome))))
+            self._has_result(held, outcome)
         if self._stage is Stage.FULL:
             self._stage = Stage.READY
         self._came.set()
         self._sendable.set()
+
+    def _has_result(self, held: Held, outcome: Outcome) -> None:
+        if not held.lost:
+            self._results.append(Result(held, held.result(_told(outcome))))
+
+    # The calls
 
     async def _offer(self) -> None:
         """Offers free hands, one call after the other."""
@@ -174,17 +165,20 @@ class Pump:
         while True:
             free = self._concurrency - len(self._held)
             if free <= 0:
-                self._stage = Stage.FULL
-                self._listen()
-                self._sendable.set()
-                self._came.clear()
-                await self._came.wait()
+                await self._until_a_hand_is_free()
                 continue
             self._stage = Stage.OFFERED
             began = await self._call(self._batch(), free, _PARK_MS, patience)
             self._stage = Stage.READY
             if began and not self._results:
                 await self._moment()
+
+    async def _until_a_hand_is_free(self) -> None:
+        self._stage = Stage.FULL
+        if self._directives is None or self._directives.done():
+            self._directives = asyncio.create_task(self._listen())
+        self._came.clear()
+        await self._came.wait()
 
     async def _moment(self) -> None:
         self._came.clear()
@@ -198,24 +192,20 @@ class Pump:
         while True:
             await self._sendable.wait()
             self._sendable.clear()
-            while self._due or (self._results and self._stage is not Stage.READY):
+            while self._beats or (self._results and self._stage is not Stage.READY):
                 await self._call(self._batch(beats=True), 0, 0, patience)
             self._sent.set()
 
-    def _listen(self) -> None:
-        """Has a call wait for directives while all hands are full."""
-        if self._directives is None or self._directives.done():
-            self._directives = asyncio.create_task(self._hear())
-
-    async def _hear(self) -> None:
+    async def _listen(self) -> None:
+        """Waits for directives while all hands are full."""
         patience = Patience(math.inf)
         while self._stage is Stage.FULL:
             await self._call(Batch(), 0, _PARK_MS, patience)
 
     async def _call(self, batch: Batch, capacity: int, wait_ms: int, patience: Patience) -> bool:
         """One call, and the wait after it if it failed. Answers whether tasks came."""
+        self._unanswered += len(batch.results)
         try:
-            self._unanswered += len(batch.results)
             answer = await self._exchange.call(capacity, wait_ms, batch)
         except _PASSING as error:
             self._give_back(batch)
@@ -249,18 +239,15 @@ class Pump:
         batch = Batch()
         while self._results and batch.has_room(len(self._results[0].text), self._max_chars):
             batch.add_result(self._results.popleft())
-        if beats and self._due:
-            now = self._loop.time()
-            while self._due and batch.has_room(0, self._max_chars):
-                batch.add_beat(self._due.popitem()[1], now)
+        if beats:
+            self._beats.add_to(batch, self._max_chars)
         return batch
 
     def _give_back(self, batch: Batch) -> None:
         self._results.extendleft(reversed(batch.results))
         for held in batch.beats:
             held.crashed()
-            if held.key in self._held:
-                self._due[held.key] = held
+            self._beats.again(held)
         self._release(batch)
 
     def _shrink(self, batch: Batch, error: MilepostError) -> None:
@@ -271,7 +258,7 @@ class Pump:
             return
         for result in batch.results:
             failed = Failure("output_too_large", f"the output cannot be sent: {error.detail}", False)
-            self._results.append(Result(result.held, result.held.result(_told(failed))))
+            self._has_result(result.held, failed)
         for held in batch.beats:
             held.landed()
         self._release(batch)
@@ -279,97 +266,64 @@ class Pump:
     def _release(self, batch: Batch) -> None:
         """Outcomes that waited for these heartbeats go on."""
         for held in batch.beats:
-            waited = self._behind.pop(held.key, None)
-            if waited and not held.lost:
-                self._results.append(Result(held, held.result(_told(waited[1]))))
+            if held.key in self._behind:
+                self._has_result(*self._behind.pop(held.key))
                 self._sendable.set()
 
+    # What comes from the server
+
     def _take(self, batch: Batch, answer: Mapping[str, Any]) -> bool:
-        paused = set()
-        for directive in answer.get("directives") or ():
-            held = self._held.get(_key(directive))
-            if held is None:
-                continue
-            match directive.get("kind"):
-                case "cancel":
-                    held.context._cancelled = True
-                    self._hands.cancel(held)
-                case "pause":
-                    held.context._paused = True
-                    paused.add(held.key)
-                case "tune" if "path" in directive:
-                    held.context._tuned = {**held.context._tuned, directive["path"]: directive.get("value")}
+        paused = {_key(one) for one in answer.get("directives") or () if one.get("kind") == "pause"}
         for held in batch.beats:
             held.landed()
             # There is no word for going on: a heartbeat simply no longer has the pause.
-            if held.key not in paused:
-                held.context._paused = False
+            held.context._paused = held.key in paused
+        for directive in answer.get("directives") or ():
+            self._obey(directive)
         for refused in answer.get("rejected") or ():
-            self._lose(_key(refused), refused)
+            self._lose(refused)
         self._release(batch)
         tasks = answer.get("tasks")
         if tasks:
             self._begin(tasks)
         return bool(tasks)
 
-    def _lose(self, key: Key, refused: Mapping[str, Any]) -> None:
+    def _obey(self, directive: Mapping[str, Any]) -> None:
+        held = self._held.get(_key(directive))
+        if held is None:
+            return
+        match directive.get("kind"):
+            case "cancel":
+                held.context._cancelled = True
+                self._hands.cancel(held)
+            case "pause":
+                held.context._paused = True
+            case "tune" if "path" in directive:
+                held.context._tuned = {**held.context._tuned, directive["path"]: directive.get("value")}
+
+    def _lose(self, refused: Mapping[str, Any]) -> None:
+        """Somebody else has it, or nobody wants it."""
+        key = _key(refused)
         log.info("task %s: %s: %s", key[0], refused.get("code"), refused.get("message"))
-        waited = self._behind.get(key)
-        held = self._held.get(key) or (waited and waited[0])
+        held = self._held.get(key)
         if held:
             held.lost = True
             held.context._cancelled = True
-            self._due.pop(key, None)
+            self._beats.ended(held)
             self._hands.cancel(held)
+        elif key in self._behind:
+            self._behind[key][0].lost = True
 
     def _begin(self, tasks: list[Mapping[str, Any]]) -> None:
         now = self._loop.time()
         batch = []
         for task in tasks:
-            skill = self._skills.get(task["skill"])
-            held = Held(task, skill or _unknown, now, self.tell)
+            held = Held(task, self._skills.get(task["skill"], _UNKNOWN), now, self.tell)
             self._held[held.key] = held
             self._functions += not held.skill.is_async
+            self._beats.begun(held)
             batch.append(held)
-            if held.next_beat < self._next_beat:
-                self._beat_at(held.next_beat)
         self._hands.begin(batch, min(self._functions, self._concurrency))
-
-    def _beat_at(self, when: float) -> None:
-        if self._beat_timer:
-            self._beat_timer.cancel()
-        self._next_beat = when
-        self._beat_timer = self._loop.call_at(when, self._beat)
-
-    def _beat(self) -> None:
-        """Finds what is due. Tasks come and go in between without touching the timer."""
-        self._beat_timer, self._next_beat = None, math.inf
-        now = self._loop.time()
-        following = math.inf
-        for held in self._held.values():
-            if held.lost:
-                continue
-            if held.next_beat <= now:
-                if not held.has_lines_under_way:
-                    self._due[held.key] = held
-                # When the heartbeat is made it is set anew; this looks again whether it was.
-                following = min(following, now + 1.0)
-            else:
-                following = min(following, held.next_beat)
-        if following < math.inf:
-            self._beat_at(following)
-        if self._due:
-            self._sendable.set()
-
-    def _gathered(self) -> None:
-        """Lines and progress have waited long enough."""
-        self._gather_timer = None
-        ready = {key: held for key, held in self._gathering.items() if not held.has_lines_under_way}
-        self._due.update(ready)
-        self._gathering = {key: held for key, held in self._gathering.items() if key not in ready}
-        if self._gathering:
-            self._gather_timer = self._loop.call_later(_GATHER, self._gathered)
-        self._sendable.set()
 
     async def _finish(self) -> None:
         """Lets what runs end, and its results be taken."""
@@ -403,4 +357,4 @@ def _no_such_skill(context: Context) -> None:
     raise SkillError("unknown_skill", "this worker has no such skill", retryable=False)
 
 
-_unknown: Skill[..., Any] = Skill(_no_such_skill, "unknown")
+_UNKNOWN: Skill[..., Any] = Skill(_no_such_skill, "unknown")
