@@ -53,7 +53,11 @@ async def carry_out_async(skill: Skill[..., Any], context: Context) -> Outcome:
 
 def completed(output: Any, context: Context) -> Outcome:
     try:
-        return encode(output)
+        text = encode(output)
+        if not text.isascii():
+            # Half a surrogate pair is no text.
+            text.encode()
+        return text
     except (TypeError, ValueError, RecursionError) as error:
         return Failure("bad_output", context._redacted(f"the output is not JSON: {error}"), False)
 

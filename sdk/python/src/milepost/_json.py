@@ -37,6 +37,17 @@ encode = _ENCODER.encode
 decode = json.JSONDecoder().decode
 
 
+def told(value: Any) -> str:
+    """JSON for what is said about something, which must not fail for an odd character."""
+    text = encode(value)
+    return text if text.isascii() else readable(text)
+
+
+def readable(text: str) -> str:
+    """A text that is UTF-8: halves of surrogate pairs are replaced."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def normal(value: Any) -> Any:
     """A value as it is after a way through JSON."""
     return decode(encode(value))

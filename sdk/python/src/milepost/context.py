@@ -14,15 +14,18 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from ._json import readable
 from ._redact import Redactor
 from .errors import Cancelled
 
 # What runs in this thread or task at the moment; for `print` and `logging`.
 current: ContextVar[Context | None] = ContextVar("milepost_context", default=None)
 
-# Characters of lines that may wait to be sent, for one attempt. Lines beyond that are left out, and counted.
+# Characters and lines that may wait to be sent, for one attempt. What is beyond that is left out, and counted.
 _MAX_WAITING = 256 * 1024
+_MAX_LINES = 5000
 _MAX_LINE = 16 * 1024
+_STREAMS = ("log", "stdout", "stderr")
 
 
 class Listener(Protocol):
@@ -56,7 +59,6 @@ class Context:
         "_left_out",
         "_redactor",
         "_running",
-        "__weakref__",
     )
 
     def __init__(self, task: Mapping[str, Any], listener: Listener) -> None:
@@ -129,9 +131,11 @@ class Context:
 
     def log(self, text: str, stream: str = "log") -> None:
         """Lines for the step's log; `stream` is log, stdout or stderr."""
+        if stream not in _STREAMS:
+            raise ValueError(f"a stream is one of {', '.join(_STREAMS)}, not `{stream}`")
         at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        for line in self._redacted(str(text)).splitlines() or [""]:
-            if self._waiting >= _MAX_WAITING:
+        for line in readable(self._redacted(str(text))).splitlines() or [""]:
+            if self._waiting >= _MAX_WAITING or len(self._lines) >= _MAX_LINES:
                 self._left_out += 1
                 continue
             self._waiting += len(line) + 1

@@ -24,18 +24,22 @@ _SLACK = 15.0
 class Batch:
     """Results and heartbeats that one call carries."""
 
-    __slots__ = ("results", "beats", "texts", "_chars")
+    __slots__ = ("results", "beats", "texts", "_chars", "_limit")
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = MAX_CHARS) -> None:
+        self._limit = limit
         self.results: list[Result] = []
         self.beats: list[Held] = []
         # The heartbeats as they are sent.
         self.texts: list[str] = []
         self._chars = 0
 
-    def has_room(self, chars: int, limit: int) -> bool:
+    def __len__(self) -> int:
+        return len(self.results) + len(self.beats)
+
+    def has_room(self, chars: int = 0) -> bool:
         """Whether so much more fits. The first one always does."""
-        return not self._chars or self._chars + chars <= limit
+        return not self._chars or self._chars + chars <= self._limit
 
     def add_result(self, result: Result) -> None:
         self.results.append(result)
@@ -51,11 +55,13 @@ class Batch:
 class Result:
     """A result that waits to be taken."""
 
-    __slots__ = ("held", "text")
+    __slots__ = ("held", "text", "replaced")
 
-    def __init__(self, held: Held, text: str) -> None:
+    def __init__(self, held: Held, text: str, replaced: bool = False) -> None:
         self.held = held
         self.text = text
+        # It stands for a result that the server did not take.
+        self.replaced = replaced
 
 
 class Exchange:

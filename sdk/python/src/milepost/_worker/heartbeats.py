@@ -51,10 +51,10 @@ class Heartbeats:
             if self._gather_timer is None:
                 self._gather_timer = self._loop.call_later(_GATHER, self._gathered)
 
-    def add_to(self, batch: Batch, max_chars: int) -> None:
+    def add_to(self, batch: Batch) -> None:
         """Puts what is due into a batch, as far as it has room."""
         now = self._loop.time()
-        while self._due and batch.has_room(0, max_chars):
+        while self._due and batch.has_room():
             batch.add_beat(self._due.popitem()[1], now)
 
     def again(self, held: Held) -> None:

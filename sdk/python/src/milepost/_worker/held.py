@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .._json import encode
+from .._json import encode, told
 from ..context import Context
 from ..skill import Skill
 
@@ -50,10 +50,10 @@ class Held:
         self._news = False
         self.next_beat = now + self._every
         progress = self.context._progress
-        told = "" if progress is None else f',"progress":{_progress(progress)}'
+        said = "" if progress is None else f',"progress":{_progress(progress)}'
         self._flying = self.context._take_lines()
         lines = f',"lines":{encode(self._flying)}' if self._flying else ""
-        return f"{self._head}{told}{lines}}}"
+        return f"{self._head}{said}{lines}}}"
 
     @property
     def has_lines_under_way(self) -> bool:
@@ -63,6 +63,11 @@ class Held:
     def landed(self) -> None:
         """The heartbeat was answered."""
         self._flying = []
+
+    def unfit(self) -> None:
+        """The heartbeat was refused: what it said is not said again."""
+        self._flying = []
+        self.context._progress = None
 
     def crashed(self) -> None:
         """The heartbeat was not answered: its lines are sent again."""
@@ -76,6 +81,6 @@ class Held:
 
 def _progress(progress: Any) -> str:
     try:
-        return encode(progress)
+        return told(progress)
     except (TypeError, ValueError, RecursionError) as error:
         return encode({"message": f"the progress is not JSON: {error}"})

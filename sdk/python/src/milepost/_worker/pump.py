@@ -20,10 +20,10 @@ from enum import Enum
 from typing import Any
 
 from .._attempt import Failure, Outcome
-from .._json import encode
+from .._json import told
 from .._patience import Patience
 from ..context import Context
-from ..errors import Conflict, MilepostError, NoServer, ServerError, SkillError, TooLarge, TooMany
+from ..errors import BadRequest, Conflict, MilepostError, NoServer, Refused, ServerError, SkillError, TooLarge, TooMany
 from ..logs import CapturedPrint
 from ..skill import Skill
 from .exchange import MAX_CHARS, Batch, Exchange, Result
@@ -37,6 +37,8 @@ _PARK_MS = 20_000
 _MOMENT = 0.001
 # Errors after which the same call may be answered.
 _PASSING = (NoServer, ServerError, TooMany, Conflict)
+# Errors that something in the call may be the reason of.
+_UNFIT = (BadRequest, Refused, TooLarge)
 
 
 class Stage(Enum):
@@ -75,10 +77,11 @@ class Pump:
         # Outcomes behind a heartbeat with lines that is under way.
         self._behind: dict[Key, tuple[Held, Outcome]] = {}
         self._stage = Stage.READY
-        self._max_chars = MAX_CHARS
+        # So many of those that wait go one by one: one of them is what the server does not take.
+        self._singly = 0
         self._directives: asyncio.Task[None] | None = None
         self._away = False
-        self._error: MilepostError | None = None
+        self._error: BaseException | None = None
         self._deadline = math.inf
 
     async def run(self) -> None:
@@ -89,6 +92,8 @@ class Pump:
         self._beats = Heartbeats(self._held, self._sendable.set)
         offering = asyncio.create_task(self._offer())
         sending = asyncio.create_task(self._send())
+        for task in (offering, sending):
+            task.add_done_callback(self._fell)
         try:
             await self._stopping.wait()
             await _end(offering)
@@ -110,6 +115,12 @@ class Pump:
         self._deadline = min(self._deadline, self._loop.time() + grace)
         self._stopping.set()
         self._sent.set()
+
+    def _fell(self, task: asyncio.Task[None]) -> None:
+        """A loop ended that never ends: a fault in here, which must not leave a worker behind that does nothing."""
+        if not task.cancelled() and task.exception():
+            self._error = task.exception()
+            self.stop(0)
 
     # From other threads
 
@@ -214,10 +225,9 @@ class Pump:
             self._away = True
             await asyncio.sleep(patience.next_wait() or 0)
             return False
-        except TooLarge as error:
-            self._shrink(batch, error)
-            return False
         except MilepostError as error:
+            if isinstance(error, _UNFIT) and self._separate(batch, error):
+                return False
             self._give_back(batch)
             self._error = error
             self.stop(0)
@@ -236,11 +246,12 @@ class Pump:
 
     def _batch(self, *, beats: bool = False) -> Batch:
         """What waits to be sent, as far as one call may carry it."""
-        batch = Batch()
-        while self._results and batch.has_room(len(self._results[0].text), self._max_chars):
+        batch = Batch(0 if self._singly else MAX_CHARS)
+        while self._results and batch.has_room(len(self._results[0].text)):
             batch.add_result(self._results.popleft())
         if beats:
-            self._beats.add_to(batch, self._max_chars)
+            self._beats.add_to(batch)
+        self._singly = max(0, self._singly - len(batch))
         return batch
 
     def _give_back(self, batch: Batch) -> None:
@@ -250,18 +261,22 @@ class Pump:
             self._beats.again(held)
         self._release(batch)
 
-    def _shrink(self, batch: Batch, error: MilepostError) -> None:
-        """The body was too large: a smaller one may fit. What is too large by itself fails."""
-        if len(batch.results) + len(batch.beats) > 1:
-            self._max_chars //= 2
+    def _separate(self, batch: Batch, error: MilepostError) -> bool:
+        """Finds what the server does not take, and fails that alone. Answers whether there is such a thing."""
+        if len(batch) > 1:
+            self._singly = len(batch)
             self._give_back(batch)
-            return
+            return True
         for result in batch.results:
-            failed = Failure("output_too_large", f"the output cannot be sent: {error.detail}", False)
-            self._has_result(result.held, failed)
+            if result.replaced:
+                return False
+            code = "output_too_large" if isinstance(error, TooLarge) else "bad_output"
+            failed = Failure(code, f"the server does not take the output: {error.detail}", False)
+            self._results.append(Result(result.held, result.held.result(_told(failed)), replaced=True))
         for held in batch.beats:
-            held.landed()
+            held.unfit()
         self._release(batch)
+        return len(batch) == 1
 
     def _release(self, batch: Batch) -> None:
         """Outcomes that waited for these heartbeats go on."""
@@ -340,7 +355,7 @@ class Pump:
 
 def _told(outcome: Outcome) -> str:
     if isinstance(outcome, Failure):
-        return f'"outcome":"failed","error":{encode(outcome.to_json())}'
+        return f'"outcome":"failed","error":{told(outcome.to_json())}'
     return f'"outcome":"completed","output":{outcome}'
 
 
