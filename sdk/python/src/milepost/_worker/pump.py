@@ -102,9 +102,9 @@ class Pump:
             self._sendable.set()
             await self._finish()
         finally:
-            for task in (offering, sending, self._directives):
-                if task:
-                    await _end(task)
+            for ended in (offering, sending, self._directives):
+                if ended:
+                    await _end(ended)
             self._hands.close()
             self._exchange.close()
         if self._error:
