@@ -82,6 +82,11 @@ def a_watch_survives_a_restart(own_server: Server) -> None:
     asyncio.run(check())
 
 
+def a_client_may_go_from_one_loop_to_the_next(shared_server: Server) -> None:
+    client = AsyncClient(shared_server.url)
+    assert [asyncio.run(client.validate(HELLO)) for _ in range(2)] == [[], []]
+
+
 def errors_have_the_same_classes(shared_server: Server) -> None:
     async def check() -> None:
         async with AsyncClient(shared_server.url) as client:

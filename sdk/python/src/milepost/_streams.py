@@ -18,6 +18,7 @@ class Connection:
         self._server = server
         self._reader = reader
         self._writer = writer
+        self._loop = asyncio.get_running_loop()
 
     @classmethod
     async def open(cls, server: Server, timeout: float) -> Connection:
@@ -72,11 +73,12 @@ class Connection:
             raise no_server(self._server, error) from error
 
     def is_stale(self) -> bool:
-        """Whether an idle connection was closed by the server."""
-        return self._reader.at_eof() or self._writer.is_closing()
+        """Whether an idle connection was closed by the server, or belongs to another event loop."""
+        return self._reader.at_eof() or self._writer.is_closing() or self._loop is not asyncio.get_running_loop()
 
     def close(self) -> None:
-        self._writer.close()
+        if not self._loop.is_closed():
+            self._writer.close()
 
     async def _more(self, answer: Answer) -> None:
         data = await self._reader.read(_CHUNK)

@@ -1,4 +1,4 @@
-"""The same client for async code. Belongs to the event loop that it was first used on."""
+"""The same client for async code."""
 
 from __future__ import annotations
 
@@ -225,8 +225,8 @@ class AsyncClient:
         message = self._message(call)
         try:
             status, body = await self._exchange(message)
-        except NoServer:
-            if not call.repeatable:
+        except NoServer as error:
+            if not call.repeatable or isinstance(error.__cause__, TimeoutError):
                 raise
             # A server that was restarted closes connections that looked well a moment ago.
             self._pool.close()

@@ -235,8 +235,8 @@ class Client:
         message = self._message(call)
         try:
             status, body = self._exchange(message)
-        except NoServer:
-            if not call.repeatable:
+        except NoServer as error:
+            if not call.repeatable or isinstance(error.__cause__, TimeoutError):
                 raise
             # A server that was restarted closes connections that looked well a moment ago.
             self._pool.close()

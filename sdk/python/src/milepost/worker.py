@@ -173,7 +173,10 @@ def _loaded(name: str) -> Any:
 
 @contextlib.contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM mean stop, while this lasts."""
+    """SIGINT and SIGTERM mean stop, while this lasts. Only the main thread may see to signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def asked(number: int, frame: FrameType | None) -> None:
         log.info("asked to stop; what runs may end. Once more gives it up")

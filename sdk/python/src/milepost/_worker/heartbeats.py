@@ -35,8 +35,8 @@ class Heartbeats:
         """Whether there is something to send."""
         return bool(self._due)
 
-    def begun(self, held: Held) -> None:
-        """Tasks come and go without touching the timer, unless it would ring too late."""
+    def watch(self, held: Held) -> None:
+        """Rings when its next heartbeat is due. Tasks come and go without touching the timer, unless it would be late."""
         if held.next_beat < self._rings_at:
             self._ring_at(held.next_beat)
 
@@ -55,7 +55,9 @@ class Heartbeats:
         """Puts what is due into a batch, as far as it has room."""
         now = self._loop.time()
         while self._due and batch.has_room():
-            batch.add_beat(self._due.popitem()[1], now)
+            _, held = self._due.popitem()
+            batch.add_beat(held, now)
+            self.watch(held)
 
     def again(self, held: Held) -> None:
         """A heartbeat did not get through."""

@@ -336,7 +336,7 @@ class Pump:
             held = Held(task, self._skills.get(task["skill"], _UNKNOWN), now, self.tell)
             self._held[held.key] = held
             self._functions += not held.skill.is_async
-            self._beats.begun(held)
+            self._beats.watch(held)
             batch.append(held)
         self._hands.begin(batch, min(self._functions, self._concurrency))
 
