@@ -44,7 +44,9 @@ FAILS: dict[str, Any] = {
 
 def a_document_is_deployed_once(client: Client) -> None:
     first = client.deploy(HELLO)
-    again = client.deploy('{"steps": {"greet": {"input": {"text": "hello, ${{ payload.name }}"}, "skill": "echo"}}, "name": "hello"}')
+    again = client.deploy(
+        '{"steps": {"greet": {"input": {"text": "hello, ${{ payload.name }}"}, "skill": "echo"}}, "name": "hello"}'
+    )
     assert (first.version_hash, first.tag) == (again.version_hash, "hello")
     assert not again.created
     assert client.workflow("hello")["document"] == HELLO
@@ -220,7 +222,11 @@ def what_steps_write_is_read_and_followed(client: Client) -> None:
     document = {"name": "talks", "steps": {"talk": {"skill": "shell", "input": {"command": command}}}}
     started = client.start(document)
     followed = list(client.logs(started, follow=True))
-    assert {(line.stream, line.text) for line in followed} == {("stdout", "one"), ("stderr", "two"), ("stdout", "three")}
+    assert {(line.stream, line.text) for line in followed} == {
+        ("stdout", "one"),
+        ("stderr", "two"),
+        ("stdout", "three"),
+    }
     assert list(client.logs(started)) == list(client.logs(started, "talk")) == followed
 
 
@@ -249,7 +255,10 @@ def a_token_opens_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def both_clients_have_the_same_calls() -> None:
-    calls = [{name: _signature(getattr(kind, name)) for name in vars(kind) if not name.startswith("_")} for kind in (Client, AsyncClient)]
+    calls = [
+        {name: _signature(getattr(kind, name)) for name in vars(kind) if not name.startswith("_")}
+        for kind in (Client, AsyncClient)
+    ]
     assert calls[0] == calls[1]
 
 

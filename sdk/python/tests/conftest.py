@@ -1,4 +1,4 @@
-"""The real server for tests, and how tests are named: a test is a function whose name is a sentence; helpers begin with `_`."""
+"""The real server for tests. A test is a function whose name is a sentence; helpers begin with `_`."""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ def the_test_without_a_server_is_true(tmp_path: Path) -> None:
 
 def the_types_of_the_quick_start_hold(tmp_path: Path) -> None:
     (tmp_path / "hello.py").write_text(_hello())
-    ran = subprocess.run([sys.executable, "-m", "mypy", "--strict", "hello.py"], cwd=tmp_path, capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "hello.py"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert ran.returncode == 0, ran.stdout
 
 

@@ -150,7 +150,7 @@ def other_types_with_a_json_form_are_known() -> None:
     bound = _bound(wide, **value)
     assert bound["by_number"] == {7: "x"}
     assert (bound["pair"], bound["some"], bound["either"]) == ((1, "b"), {"a"}, "x")
-    assert bound["at"] == datetime.datetime(2026, 1, 31, 10, tzinfo=datetime.timezone.utc)
+    assert bound["at"] == datetime.datetime(2026, 1, 31, 10, tzinfo=datetime.UTC)
     assert (bound["id"], bound["path"]) == (uuid.UUID(str(value["id"])), Path("a/b"))
     assert type(bound["number"]) is int
     assert "is none of int | str | list[int]" in _refused(wide, {**value, "either": None})

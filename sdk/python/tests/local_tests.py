@@ -92,7 +92,10 @@ def what_a_skill_says_is_kept_and_secrets_are_not() -> None:
     document = {"name": "x", "steps": {"a": {"skill": "talks", **settings}}}
     run = run_local(document, skills=talks, secrets={"KEY": "s3cr\net"}, env={"REGION": "eu", "OTHER": "x"})
     told = run.steps["a"]
-    assert [(line.stream, line.text) for line in told.logs] == [("stdout", "the key is ***"), ("stdout", "and the region eu")]
+    assert [(line.stream, line.text) for line in told.logs] == [
+        ("stdout", "the key is ***"),
+        ("stdout", "and the region eu"),
+    ]
     assert told.progress == [{"percent": 40, "message": "nearly"}]
     assert told.error and "no use: '***'" in told.error.message
     assert "s3cr" not in json.dumps(told.error.message)
@@ -123,7 +126,10 @@ def an_output_must_be_json() -> None:
 
 
 def a_document_that_cannot_run_is_refused() -> None:
-    cycle = {"name": "x", "steps": {"a": {"skill": "noop", "depends_on": ["b"]}, "b": {"skill": "noop", "depends_on": ["a"]}}}
+    cycle = {
+        "name": "x",
+        "steps": {"a": {"skill": "noop", "depends_on": ["b"]}, "b": {"skill": "noop", "depends_on": ["a"]}},
+    }
     with pytest.raises(ValueError, match="wait for each other: a, b"):
         run_local(cycle)
     with pytest.raises(ValueError, match="no step `c`"):
@@ -131,7 +137,16 @@ def a_document_that_cannot_run_is_refused() -> None:
 
 
 SCOPE: dict[str, Any] = {
-    "payload": {"n": 3, "x": 2.5, "list": [1, [2, 3], {"k": "v"}], "text": "ab", "empty": "", "none": None, "odd-name": 7, "yes": True},
+    "payload": {
+        "n": 3,
+        "x": 2.5,
+        "list": [1, [2, 3], {"k": "v"}],
+        "text": "ab",
+        "empty": "",
+        "none": None,
+        "odd-name": 7,
+        "yes": True,
+    },
 }
 
 
@@ -191,13 +206,27 @@ def an_expression_has_the_value_that_a_server_gives_it(client: Client, source: s
     try:
         value = Expression(source).evaluate(SCOPE)
     except EvalError as error:
-        assert run.error and run.error.code == "expression_failed", f"{source} is {run.output} there, and not here: {error}"
+        assert run.error and run.error.code == "expression_failed", (
+            f"{source} is {run.output} there, and not here: {error}"
+        )
     else:
         assert run.output == {"a": {"v": value}}, run.error
 
 
 @pytest.mark.parametrize(
-    "source", ["payload.list | sum", "range(3)", "payload.n // 2", "payload.n ** 2", "payload.n is odd", "payload.list[1:]", "a ~ b", "1 +", "(1", "?"]
+    "source",
+    [
+        "payload.list | sum",
+        "range(3)",
+        "payload.n // 2",
+        "payload.n ** 2",
+        "payload.n is odd",
+        "payload.list[1:]",
+        "a ~ b",
+        "1 +",
+        "(1",
+        "?",
+    ],
 )
 def an_expression_beyond_the_known_is_a_clear_error(source: str) -> None:
     with pytest.raises(UnsupportedExpression, match="run_local does not know"):
@@ -205,7 +234,13 @@ def an_expression_beyond_the_known_is_a_clear_error(source: str) -> None:
 
 
 def texts_around_expressions_are_put_together(client: Client) -> None:
-    texts = ["n = ${{ payload.n }}!", "${{ payload.n }}${{ payload.x }}", "a $${{ b }} ${{ '}}' }}", "$${{ x }}", "${{ {'a': 1}['a'] }}"]
+    texts = [
+        "n = ${{ payload.n }}!",
+        "${{ payload.n }}${{ payload.x }}",
+        "a $${{ b }} ${{ '}}' }}",
+        "$${{ x }}",
+        "${{ {'a': 1}['a'] }}",
+    ]
     texts += ["${{ payload.list }} and ${{ payload.none }} and ${{ payload.yes }}"]
     document = {"name": "texts", "steps": {"a": {"skill": "echo", "input": {"texts": texts}}}}
     there = client.wait(client.start(document, SCOPE["payload"]), check=True)
@@ -242,7 +277,11 @@ def items_end_as_they_do_on_a_server(client: Client) -> None:
     assert here.error == there.error
     for one in there.steps:
         found = here.steps[one.step_id]
-        assert (found.status, found.output, found.error and found.error.code) == (one.status, one.output, one.error and one.error.code)
+        assert (found.status, found.output, found.error and found.error.code) == (
+            one.status,
+            one.output,
+            one.error and one.error.code,
+        )
 
 
 def async_skills_run_inside_a_running_loop() -> None:

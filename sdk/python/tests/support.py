@@ -31,7 +31,15 @@ class Server:
     def start(self) -> None:
         self.data.mkdir(parents=True, exist_ok=True)
         (self.data / "server.json").unlink(missing_ok=True)
-        command: list[str | Path] = [BINARY, self._command, "--listen", self._listen, "--data", self.data, *self._arguments]
+        command: list[str | Path] = [
+            BINARY,
+            self._command,
+            "--listen",
+            self._listen,
+            "--data",
+            self.data,
+            *self._arguments,
+        ]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILEPOST_")}
         self._log = (self.data / "log").open("ab")
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=self._log, env=environment)

@@ -18,7 +18,20 @@ from typing import Any
 import pytest
 from support import Server, eventually
 
-from milepost import Client, Context, LogHandler, MilepostError, Skill, SkillError, Started, Worker, item, skill, step, workflow
+from milepost import (
+    Client,
+    Context,
+    LogHandler,
+    MilepostError,
+    Skill,
+    SkillError,
+    Started,
+    Worker,
+    item,
+    skill,
+    step,
+    workflow,
+)
 
 
 @skill
@@ -77,7 +90,10 @@ def an_exception_is_a_failure_that_is_tried_again(client: Client) -> None:
         failed = [event.data["error"] for event in client.events(run) if event.event_type == "StepFailed"]
         assert run.output == {"a": "attempt 3"}
     assert [(error["code"], error["retryable"]) for error in failed] == [("ConnectionError", True)] * 2
-    assert "upstream is busy" in failed[0]["message"] and 'raise ConnectionError("upstream is busy")' in failed[0]["message"]
+    assert (
+        "upstream is busy" in failed[0]["message"]
+        and 'raise ConnectionError("upstream is busy")' in failed[0]["message"]
+    )
 
 
 def a_failure_says_what_it_wants_to(client: Client) -> None:
@@ -327,7 +343,7 @@ def a_server_that_dies_loses_no_result(own_server: Server) -> None:
     assert [run.output for run in runs] == [{"s9": {"n": 10}}] * 30
 
 
-SKILLS = '''
+SKILLS = """
 import os, time
 from milepost import Context, skill
 
@@ -337,7 +353,7 @@ def slow(ctx: Context, folder: str) -> dict[str, int]:
     while not os.path.exists(f"{folder}/go-{ctx.engine_attempt}"):
         time.sleep(0.01)
     return {"engine_attempt": ctx.engine_attempt}
-'''
+"""
 
 
 @contextmanager
@@ -352,6 +368,12 @@ def _worker_process(client: Client, folder: Path, *arguments: str) -> Iterator[s
         process.wait()
         assert process.stderr
         process.stderr.close()
+
+
+def _said(process: subprocess.Popen[str], text: str) -> None:
+    """Reads what a process says until this comes."""
+    assert process.stderr
+    assert any(text in line for line in process.stderr), f"it never said {text}"
 
 
 def _attempt_began(folder: Path, attempt: int) -> Path:
@@ -380,8 +402,7 @@ def a_worker_that_comes_back_from_the_dead_changes_nothing(client: Client, tmp_p
             # Both end now; only the second has the lease.
             (tmp_path / "go-1").touch()
             os.kill(first.pid, signal.SIGCONT)
-            assert first.stderr
-            eventually("the refusal", lambda: "stale_attempt" in (first.stderr and first.stderr.readline() or ""))
+            _said(first, "stale_attempt")
             (tmp_path / "go-2").touch()
             run = client.wait(started, check=True)
     assert run.output == {"a": {"engine_attempt": 2}}
@@ -402,8 +423,7 @@ def a_worker_process_that_is_asked_twice_gives_up(client: Client, tmp_path: Path
     with _worker_process(client, tmp_path, "--queue", "asked-twice", "--grace", "3600") as process:
         _attempt_began(tmp_path, 1)
         process.send_signal(signal.SIGINT)
-        assert process.stderr
-        eventually("the first to be heard", lambda: "asked to stop" in (process.stderr and process.stderr.readline() or ""))
+        _said(process, "asked to stop")
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
     client.terminate(started)
@@ -411,7 +431,11 @@ def a_worker_process_that_is_asked_twice_gives_up(client: Client, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [(["no_such_module"], "No module named"), (["os"], "a worker needs skills"), (["skills_of_test:nothing"], "nothing")],
+    [
+        (["no_such_module"], "No module named"),
+        (["os"], "a worker needs skills"),
+        (["skills_of_test:nothing"], "nothing"),
+    ],
 )
 def a_worker_process_says_what_is_wrong_with_its_skills(tmp_path: Path, arguments: list[str], told: str) -> None:
     (tmp_path / "skills_of_test.py").write_text(SKILLS)

@@ -60,9 +60,9 @@ def campaign(payload: Any, run: Any) -> None:
     )
     cut = step("noop").options(id="cut", depends_on=[b], when=payload.video)
     s = shots.options(foreach=a.output.shots)(item, n=index)
-    publish(
-        title=f"All about {payload.topic}", images=length(s), first=s.output[0]["odd-key"], run=run.id
-    ).options(depends_on=[cut, "bgm"], retry={"max_attempts": 1})
+    publish(title=f"All about {payload.topic}", images=length(s), first=s.output[0]["odd-key"], run=run.id).options(
+        depends_on=[cut, "bgm"], retry={"max_attempts": 1}
+    )
 
 
 CAMPAIGN = """
@@ -235,7 +235,11 @@ def steps_get_ids_of_their_own() -> None:
     steps = repeated.document()["steps"]
     assert repeated.name == "repeated"
     assert list(steps) == ["brief", "brief_2", "_3d_render", "my-id", "with-dash", "publish"]
-    given = {"x": "${{ steps.brief.output }}", "y": "${{ steps.brief_2.output }}", "z": "${{ steps['with-dash'].output }}"}
+    given = {
+        "x": "${{ steps.brief.output }}",
+        "y": "${{ steps.brief_2.output }}",
+        "z": "${{ steps['with-dash'].output }}",
+    }
     assert steps["publish"]["input"] == given
 
 

@@ -1,6 +1,7 @@
 """Milepost in Python: skills and workers, workflows, a client, and a test mode that needs no server."""
 
-from ._build import Options, Step as DeclaredStep
+from ._build import Options
+from ._build import Step as DeclaredStep
 from .async_client import AsyncClient
 from .client import Client
 from .context import Context

@@ -89,7 +89,9 @@ class Step:
             needed = self._options["depends_on"]
             options["depends_on"] = [step.id if isinstance(step, Step) else step for step in needed]
         step = {"skill": self._skill}
-        step |= {name: options.pop(name) for name in ("description", "depends_on", "when", "foreach") if name in options}
+        step |= {
+            name: options.pop(name) for name in ("description", "depends_on", "when", "foreach") if name in options
+        }
         if self._input:
             step["input"] = rendered(self._input)
         return step | options

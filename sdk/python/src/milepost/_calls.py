@@ -87,7 +87,7 @@ def _time(value: str | datetime.datetime) -> str:
         return value
     if value.tzinfo is None:
         raise ValueError("a time needs its time zone: datetime.now(timezone.utc)")
-    return value.astimezone(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+    return value.astimezone(datetime.UTC).isoformat().replace("+00:00", "Z")
 
 
 def _post(path: str, body: Mapping[str, Any], read: Callable[[Reply], T], **more: Any) -> Call[T]:
@@ -193,7 +193,9 @@ def workflows(cursor: str | None) -> Call[Page[dict[str, Any]]]:
     return page(target("workflows", cursor=cursor), dict)
 
 
-def signal(run: RunRef, kind: str, payload: Any, step_id: str | None, key: str | None, if_seq: int | None) -> Call[None]:
+def signal(
+    run: RunRef, kind: str, payload: Any, step_id: str | None, key: str | None, if_seq: int | None
+) -> Call[None]:
     body = _given(type=kind, payload=payload, step_id=step_id)
     return _word(target("runs", run_id_of(run), "signals"), body, key, if_seq)
 

@@ -157,9 +157,7 @@ class AsyncClient:
             raise RunFailed(found)
         return found
 
-    async def logs(
-        self, run: RunRef, step_id: str | None = None, *, follow: bool = False
-    ) -> AsyncIterator[LogLine]:
+    async def logs(self, run: RunRef, step_id: str | None = None, *, follow: bool = False) -> AsyncIterator[LogLine]:
         """What steps wrote; with `follow`, until the run ends."""
         heard = _logs.Heard()
         while True:

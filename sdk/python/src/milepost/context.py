@@ -133,7 +133,7 @@ class Context:
         """Lines for the step's log; `stream` is log, stdout or stderr."""
         if stream not in _STREAMS:
             raise ValueError(f"a stream is one of {', '.join(_STREAMS)}, not `{stream}`")
-        at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        at = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         for line in readable(self._redacted(str(text))).splitlines() or [""]:
             if self._waiting >= _MAX_WAITING or len(self._lines) >= _MAX_LINES:
                 self._left_out += 1

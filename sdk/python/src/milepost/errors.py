@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 class MilepostError(Exception):
     """A call that was refused, or not answered. `code` is stable; `detail` says what to do."""
 
-    def __init__(
-        self, detail: str, *, code: str, status: int | None = None, problems: Sequence[Problem] = ()
-    ) -> None:
+    def __init__(self, detail: str, *, code: str, status: int | None = None, problems: Sequence[Problem] = ()) -> None:
         super().__init__(detail)
         self.detail = detail
         self.code = code

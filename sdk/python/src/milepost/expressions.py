@@ -1,14 +1,14 @@
 """References and expressions of a workflow that is written in Python.
 
 An `Expr` is text that will stand in `${{ }}`. Attributes and items go on with its path, operators make larger
-expressions, and in an f-string it becomes `${{ … }}`. So fields never collide with methods, everything else is a function.
+expressions, and in an f-string it becomes `${{ … }}`. So that fields never collide with methods, all else is a function.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ._json import encode
 

@@ -38,7 +38,7 @@ class ErrorInfo:
 
     @classmethod
     def of(cls, data: Mapping[str, Any] | None) -> ErrorInfo | None:
-        return data and cls(data["code"], data["message"], data.get("retryable", False)) or None
+        return cls(data["code"], data["message"], data.get("retryable", False)) if data else None
 
 
 @dataclass(frozen=True, slots=True)

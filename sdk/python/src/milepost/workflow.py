@@ -51,7 +51,9 @@ class Workflow:
         names = list(inspect.signature(self._function).parameters)
         unknown = [name for name in names if name not in _KNOWN]
         if unknown:
-            raise TypeError(f"workflow `{self.name}`: a workflow's parameters are `payload` and `run`, not `{unknown[0]}`")
+            raise TypeError(
+                f"workflow `{self.name}`: a workflow's parameters are `payload` and `run`, not `{unknown[0]}`"
+            )
         builder, outer = Builder(), _build.current()
         _build.building(builder)
         try:

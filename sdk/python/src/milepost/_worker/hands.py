@@ -1,7 +1,7 @@
 """Carries tasks out: functions on threads, async functions on an event loop of their own.
 
-Threads share one queue. One that finds the next task waiting takes it without going to sleep, so short functions run one
-after the other on one thread, and as many threads join in as there are functions that wait for something.
+Threads share one queue. One that finds the next task waiting takes it without going to sleep, so short functions run
+one after the other on one thread, and as many threads join in as there are functions that wait for something.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Hands:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, batch: Sequence[Held], functions: int) -> None:
-        """Begins tasks. `functions`: how many plain functions are under way then, which is how many threads they may need."""
+        """Begins tasks. `functions`: how many plain functions are under way then; they may need as many threads."""
         for _ in range(self._threads, functions):
             self._threads += 1
             threading.Thread(target=self._work, name=f"milepost-skill-{self._threads}", daemon=True).start()

@@ -36,7 +36,7 @@ class Heartbeats:
         return bool(self._due)
 
     def watch(self, held: Held) -> None:
-        """Rings when its next heartbeat is due. Tasks come and go without touching the timer, unless it would be late."""
+        """Rings when its next heartbeat is due. Tasks come and go without touching a timer that rings in time."""
         if held.next_beat < self._rings_at:
             self._ring_at(held.next_beat)
 

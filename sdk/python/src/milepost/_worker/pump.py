@@ -1,9 +1,9 @@
 """Brings tasks in and results out.
 
 At most one call offers hands and waits for work. Results that come meanwhile go out on a second call, which gathers
-what comes while it is under way; so do heartbeats, whose answer must not be long in coming. When all hands are full, one
-call waits for directives. After tasks came in, the next offer waits a moment for the first result, so that short tasks
-share a call with the next offer.
+what comes while it is under way; so do heartbeats, whose answer must not be long in coming. When all hands are full,
+one call waits for directives. After tasks came in, the next offer waits a moment for the first result, so that short
+tasks share a call with the next offer.
 
 **Invariant:** a result is kept until a call that carried it was answered.
 **Invariant:** everything here runs on one event loop, but for `done` and `tell`, which only append and wake.

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .._attempt import Failure, Outcome, carry_out, carry_out_async
+from .._attempt import Outcome, carry_out, carry_out_async
 from .._json import decode
 from ..context import Context, current
 from ..models import LogLine

@@ -20,12 +20,14 @@ from .operations import (
     arithmetic,
     both,
     comparison,
+    constant,
     contained,
     default,
     defined,
     either,
     is_true,
     length,
+    negated,
     root,
     step_into,
     unquoted,
@@ -39,6 +41,8 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
+
+
 class Token(NamedTuple):
     kind: str
     text: str
@@ -119,8 +123,7 @@ class _Parser:
 
     def _negated(self) -> Node:
         if self._take("not"):
-            inner = self._negated()
-            return lambda scope: not is_true(defined(inner(scope)))
+            return negated(self._negated())
         return self._compared()
 
     def _compared(self) -> Node:
@@ -132,8 +135,7 @@ class _Parser:
                 left = contained(left, self._sum())
             elif self._peek("not") and self._tokens[self._at + 1 : self._at + 2] == [Token("name", "in")]:
                 self._at += 2
-                found = contained(left, self._sum())
-                left = lambda scope, found=found: not found(scope)  # type: ignore[misc]
+                left = negated(contained(left, self._sum()))
             else:
                 return left
 
@@ -201,7 +203,7 @@ class _Parser:
         while True:
             if self._take("."):
                 name: Any = self._word()
-                key: Node = lambda scope, name=name: name  # type: ignore[misc]
+                key = constant(name)
                 told = f"{path}.{name}"
             elif self._take("["):
                 begin = self._at

@@ -75,6 +75,14 @@ def step_into(at: Node, key: Node, told: str) -> Node:
     return look
 
 
+def constant(value: Any) -> Node:
+    return lambda scope: value
+
+
+def negated(inner: Node) -> Node:
+    return lambda scope: not is_true(defined(inner(scope)))
+
+
 def either(left: Node, right: Node) -> Node:
     def decide(scope: Scope) -> Any:
         value = defined(left(scope))
@@ -96,7 +104,9 @@ def comparison(left: Node, sign: str, right: Node) -> Node:
         a, b = defined(left(scope)), defined(right(scope))
         alike = (_is_number(a) and _is_number(b)) or (isinstance(a, str) and isinstance(b, str))
         if sign not in ("==", "!=") and not alike:
-            raise UnsupportedExpression(f"run_local compares numbers with numbers and texts with texts, not {a!r} {sign} {b!r}")
+            raise UnsupportedExpression(
+                f"run_local compares numbers with numbers and texts with texts, not {a!r} {sign} {b!r}"
+            )
         return bool(COMPARISONS[sign](a, b))
 
     return compare

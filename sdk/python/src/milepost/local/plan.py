@@ -10,7 +10,9 @@ from .template import Template
 
 
 class PlannedStep:
-    def __init__(self, id: str, written: Mapping[str, Any], defaults: Mapping[str, Any], skill: Skill[..., Any]) -> None:
+    def __init__(
+        self, id: str, written: Mapping[str, Any], defaults: Mapping[str, Any], skill: Skill[..., Any]
+    ) -> None:
         settings = {**defaults, **written}
         self.id = id
         self.skill = skill

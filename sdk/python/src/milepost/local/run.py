@@ -89,7 +89,7 @@ class _Running:
         self._steps = {id: LocalStep(id, step.skill.name) for id, step in plan.steps.items()}
         self._items: dict[str, LocalStep] = {}
         self._first_failure: tuple[str, ErrorInfo] | None = None
-        now = datetime.datetime.now(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+        now = datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z")
         run = {"id": self._run_id, "workflow": plan.name, "version": plan.version, "priority": 0, "created_at": now}
         self._outputs: dict[str, Any] = {}
         self._scope = {"payload": payload, "run": run, "steps": self._outputs}

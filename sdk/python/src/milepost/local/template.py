@@ -1,6 +1,7 @@
 """JSON values with `${{ }}` inside their texts.
 
-A text that is exactly one `${{ … }}` yields the value with its type; any other text yields text. `$${{` stands for `${{`.
+A text that is exactly one `${{ … }}` yields the value with its type; any other text yields text. `$${{` stands for
+`${{` itself.
 """
 
 from __future__ import annotations
