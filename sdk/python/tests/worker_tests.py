@@ -329,7 +329,9 @@ def a_server_that_dies_loses_no_result(own_server: Server) -> None:
         time.sleep(0.005)
         return {"n": n + 1}
 
-    document = {"name": "durable", "steps": {"s0": {"skill": "counted", "input": {"n": 0}}}}
+    # A task whose answer was lost with the server comes again when its lease is over.
+    settings = {"heartbeat_timeout_ms": 1000}
+    document = {"name": "durable", "defaults": settings, "steps": {"s0": {"skill": "counted", "input": {"n": 0}}}}
     for i in range(1, 10):
         document["steps"][f"s{i}"] = {"skill": "counted", "input": {"n": f"${{{{ steps.s{i - 1}.output.n }}}}"}}  # type: ignore[index]
     with Worker(own_server.url, skills=counted, concurrency=8):
@@ -394,15 +396,16 @@ def a_worker_that_is_killed_is_replaced(client: Client, tmp_path: Path) -> None:
 
 def a_worker_that_comes_back_from_the_dead_changes_nothing(client: Client, tmp_path: Path) -> None:
     started = client.start(_one("slow", {"folder": str(tmp_path)}, heartbeat_timeout_ms=600))
-    with _worker_process(client, tmp_path) as first:
+    # With one hand only, it has no offer open that the step could come back to.
+    with _worker_process(client, tmp_path, "--concurrency", "1") as first:
         _attempt_began(tmp_path, 1)
         os.kill(first.pid, signal.SIGSTOP)
         with _worker_process(client, tmp_path):
             _attempt_began(tmp_path, 2)
-            # Both end now; only the second has the lease.
-            (tmp_path / "go-1").touch()
             os.kill(first.pid, signal.SIGCONT)
             _said(first, "stale_attempt")
+            # Both end now; only the second has the lease.
+            (tmp_path / "go-1").touch()
             (tmp_path / "go-2").touch()
             run = client.wait(started, check=True)
     assert run.output == {"a": {"engine_attempt": 2}}
@@ -493,7 +496,7 @@ def steps_of_other_programs_are_declared_by_name(client: Client) -> None:
     @workflow(name="python.mixed")
     def mixed(payload: Any) -> None:
         doubled = double(n=payload.n)
-        step("echo", text=f"{doubled.output.n}").options(id="told")
+        step("echo", text=f"n = {doubled.output.n}").options(id="told")
 
     with Worker(client.url, skills=mixed.skills.values()):
-        assert client.wait(client.start(mixed, {"n": 4}), check=True).output == {"told": {"text": "8"}}
+        assert client.wait(client.start(mixed, {"n": 4}), check=True).output == {"told": {"text": "n = 8"}}
