@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import yaml  # type: ignore[import-untyped]
 from milepost import (
     Client,
     Context,
+    Options,
     Workflow,
     apply,
     contains,
@@ -279,6 +282,15 @@ def mistakes_are_told_where_they_are_made() -> None:
             declares(build).document()
     with pytest.raises(RuntimeError, match="inside a function with @workflow"):
         step("noop")
+
+
+def every_setting_that_a_server_knows_can_be_given(client: Client) -> None:
+    """And no other: the server itself says which there are."""
+    problems = client.validate({"name": "x", "odd": 1, "steps": {"a": {"skill": "noop", "odd": 1}}})
+    known = [re.search(r"known are ([a-z_, ]+)", problem.message) for problem in problems]
+    of_a_document, of_a_step = [set(found[1].split(", ")) for found in known if found]
+    assert of_a_step == Options.__annotations__.keys() - {"id"} | {"skill", "input"}
+    assert of_a_document == inspect.signature(workflow).parameters.keys() | {"steps"}
 
 
 def a_workflow_is_started_as_it_is(client: Client) -> None:

@@ -26,6 +26,7 @@ class Options(TypedDict, total=False):
     depends_on: Sequence[Step | str]
     when: Expr | bool
     foreach: Expr | Step | Sequence[Any]
+    concurrency: Mapping[str, Any]
     retry: Mapping[str, Any]
     timeout_ms: int
     heartbeat_timeout_ms: int
