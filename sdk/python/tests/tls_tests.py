@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import subprocess
@@ -50,13 +51,12 @@ def _serve(listener: socket.socket, context: ssl.SSLContext, server: Server) -> 
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    try:
+    """One direction. Who hangs up on one side is gone on the other side, too."""
+    with contextlib.suppress(OSError):
         while data := source.recv(65536):
             target.sendall(data)
-    except OSError:
-        pass
-    finally:
-        target.close()
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)
 
 
 def clients_and_workers_speak_tls(https: str) -> None:

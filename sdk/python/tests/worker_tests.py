@@ -461,16 +461,16 @@ def many_short_runs_go_through_one_worker(client: Client) -> None:
     assert outputs == [n * 1024 for n in range(200)]
 
 
-def secrets_reach_the_skill_and_nobody_else(client: Client) -> None:
-    """What a task may hold of secrets is in `local_tests`; here is only that a step without any has none."""
-
+def a_step_gets_the_environment_it_asks_for(client: Client) -> None:
     @skill
     def looks(ctx: Context) -> dict[str, Any]:
-        return {"secrets": dict(ctx.secrets), "env": dict(ctx.env)}
+        about = [ctx.details["workflow"], ctx.details["queue"], (ctx.traceparent or "")[:3]]
+        return {"secrets": dict(ctx.secrets), "env": dict(ctx.env), "about": about}
 
     with Worker(client.url, skills=looks):
-        run = client.wait(client.start(_one("looks")), check=True)
-    assert run.output == {"a": {"secrets": {}, "env": {}}}
+        run = client.wait(client.start(_one("looks", env=["PATH", "NOT_SET_ANYWHERE"])), check=True)
+    expected = {"secrets": {}, "env": {"PATH": os.environ["PATH"]}, "about": ["one.looks", "default", "00-"]}
+    assert run.output == {"a": expected}
 
 
 def a_worker_is_told_early_what_is_wrong() -> None:
