@@ -5,6 +5,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use milepost_core::event::StepRef;
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, RunId, SignalId};
 use milepost_core::json::Json;
@@ -12,7 +13,7 @@ use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
     Answer, Batch, BlobRow, CheckpointRow, HeadWrite, LogChunkRow, NewHead, ProjectionWrite, Question, RunFilter,
-    RunWrite, SlotWrite, SnapshotRow, StatusWrite, StepRow, TimerWrite, WriteResult,
+    RunWrite, SlotWrite, SnapshotRow, StatusWrite, StepRow, TaskWrite, TimerWrite, WriteResult,
 };
 use milepost_store::{Result, Store, StoreError};
 use uuid::Uuid;
@@ -354,7 +355,7 @@ impl World {
         self.random.once_in(4).then_some(self.runs[index].run)
     }
 
-    /// Timers, slot and checkpoint.
+    /// Timers, slot, tasks and checkpoint.
     fn beside(&mut self, write: &mut RunWrite) {
         for seq in write.expected_seq + 1..=write.last_seq {
             if self.random.once_in(3) {
@@ -372,6 +373,17 @@ impl World {
             3 => Some(SlotWrite::Release),
             _ => None,
         };
+        for step in 0..3 {
+            let node = self.maybe_node().unwrap_or(NodeId(7));
+            let row = crate::conformance::waiting_task(write.run, StepRef::whole(step), "q", node);
+            write.tasks.extend(match self.random.below(12) {
+                0 => Some(TaskWrite::Put(Box::new(row))),
+                1 => Some(TaskWrite::Put(Box::new(crate::conformance::leased_task(&row, self.random.below(9))))),
+                2 => Some(TaskWrite::Delete(row.task)),
+                3 => Some(TaskWrite::Withdraw(row.task)),
+                _ => None,
+            });
+        }
         if self.random.once_in(6) {
             let state = self.random.next().to_be_bytes().to_vec();
             write.checkpoint = Some(CheckpointRow { seq: write.last_seq, format: 1, state });
@@ -556,6 +568,8 @@ async fn run_as_kept(store: &dyn Store, run: RunId) -> String {
     let events = plain_events(store.events(ORG, run, 0, u32::MAX >> 1).await.expect("events can be read"));
     let mut timers = store.timers_of(ORG, run).await.expect("timers can be read");
     timers.sort_by_key(|timer| timer.seq);
+    let mut tasks = store.tasks_of(ORG, run).await.expect("tasks can be read");
+    tasks.sort_by_key(|task| task.task);
     let slot = store.slot_of(ORG, run).await.expect("a slot can be read");
     // What a row that holds says of priority is nobody's business.
     let slot = slot.map(|slot| (slot.key, slot.holding, (!slot.holding).then_some((slot.limit, slot.priority))));
@@ -564,7 +578,7 @@ async fn run_as_kept(store: &dyn Store, run: RunId) -> String {
     let projection = store.projection(ORG, run).await.expect("a projection can be read");
     let logs = store.logs(ORG, run, None, None, 1000).await.expect("logs can be read");
     [
-        format!("{head:#?}\n{loaded:#?}\n{events:#?}\n{timers:#?}\n{slot:#?}\n{transitions:#?}"),
+        format!("{head:#?}\n{loaded:#?}\n{events:#?}\n{timers:#?}\n{tasks:#?}\n{slot:#?}\n{transitions:#?}"),
         format!("{snapshot:#?}\n{projection:#?}\n{logs:#?}"),
     ]
     .join("\n")

@@ -12,6 +12,7 @@ mod projections;
 mod registry;
 mod retention;
 mod slots;
+mod tasks;
 mod timers;
 
 use std::sync::Arc;
@@ -23,12 +24,14 @@ use milepost_store::rows::{Batch, RunWrite, WriteResult};
 use crate::rows::{ORG, batch};
 
 pub use nodes::leases_run_out;
+pub(crate) use tasks::{leased as leased_task, waiting as waiting_task};
 
 /// Runs all checks that hold for every store. Panics at the first that fails.
 pub async fn conformance(store: Arc<dyn Store>) {
     log::check(&*store).await;
     timers::check(&*store).await;
     slots::check(&*store).await;
+    tasks::check(&*store).await;
     ask::check(&store).await;
     nodes::check(&*store).await;
     registry::check(&*store).await;

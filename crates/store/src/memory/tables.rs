@@ -17,7 +17,7 @@ use crate::groups::in_groups;
 use crate::rows::{
     Answer, Batch, BlobRow, CheckpointRow, Forgotten, HeadRow, HeadWrite, LoadedRun, LogChunkRow, LogGap, LogPosition,
     NewHead, ProjectionWrite, Question, QueueRow, RunFilter, RunRows, RunWrite, SlotRow, SlotWrite, SnapshotRow,
-    StepRow, TagRow, TaskLimits, TimerWrite, WriteResult,
+    StepRow, TagRow, TaskLimits, TaskRow, TimerWrite, WriteResult,
 };
 use crate::{Result, StoreError};
 
@@ -194,15 +194,20 @@ impl Tables {
         match question {
             Question::SlotsHeld { org, key } => Answer::SlotsHeld(self.slots_held(*org, key)),
             Question::RunOfRequest { org, request_id } => Answer::RunOfRequest(self.run_of_request(*org, request_id)),
-            Question::Limits { org, queue, key } => Answer::Limits(TaskLimits {
-                in_queue: self.tasks.leased(|row| row.org == *org && row.queue == *queue),
-                with_key: key.as_ref().map_or(0, |key| {
-                    self.tasks.leased(|row| row.org == *org && row.slot.as_ref().is_some_and(|slot| slot.key == *key))
-                }),
-                queue: self.queues.get(&(*org, queue.clone())).map(|(queue, _)| queue.clone()),
-                taken_until: self.queues.get(&(*org, queue.clone())).map(|(_, taken)| *taken),
-            }),
+            Question::Limits { org, queue, key } => Answer::Limits(self.limits(*org, queue, key.as_ref())),
             Question::Event { org, run, seq } => Answer::Event(self.events.get(&((*org, *run), *seq)).cloned()),
+        }
+    }
+
+    fn limits(&self, org: OrgId, queue: &Arc<str>, key: Option<&Arc<str>>) -> TaskLimits {
+        let limited = self.queues.get(&(org, queue.clone()));
+        let counts = limited.is_some_and(|(row, _)| row.concurrency.is_some());
+        let has_key = |row: &TaskRow| row.slot.as_ref().is_some_and(|slot| Some(&slot.key) == key);
+        TaskLimits {
+            in_queue: self.tasks.leased(|row| counts && row.org == org && row.queue == *queue),
+            with_key: self.tasks.leased(|row| row.org == org && has_key(row)),
+            queue: limited.map(|(row, _)| row.clone()),
+            taken_until: limited.map(|(_, taken)| *taken),
         }
     }
 
