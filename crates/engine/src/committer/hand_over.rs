@@ -67,6 +67,7 @@ impl Committer {
                     }
                 }
                 Message::Withdraw(offer) => drop(self.offers.remove(offer)),
+                Message::Silent(worker) => self.offers.remove_of(&worker),
                 Message::Waiting(waiting) => waiting.into_iter().for_each(|waiting| self.lines.push(waiting)),
                 Message::TryParked => self.try_parked(),
                 Message::WantedQueues(reply) => {

@@ -180,6 +180,8 @@ pub(crate) enum Message {
     },
     /// Nobody waits for this offer's answer any more.
     Withdraw(u64),
+    /// This worker let a lease run out: what it offers may be as dead as it seems to be. If it lives, it calls again.
+    Silent(Arc<str>),
     /// Steps that waited elsewhere are in line here now.
     Waiting(Vec<Waiting>),
     /// What found no room under a limit may find some now.

@@ -101,6 +101,16 @@ impl Offers {
         self.by_id.remove(&id)
     }
 
+    /// Lets go of all that one worker offers.
+    pub(super) fn remove_of(&mut self, worker: &str) {
+        let ids: Vec<u64> =
+            self.by_id.values().filter(|offer| *offer.worker == *worker).map(|offer| offer.id).collect();
+        // What one was given by the gathering batch is on its way to it.
+        for id in ids {
+            self.let_go(id);
+        }
+    }
+
     /// A step, and who gets it. Nothing, when nobody who waits can take what is in line.
     pub(super) fn next(&mut self, lines: &mut Lines) -> Option<(u64, Arc<str>, Waiting)> {
         if self.by_key.is_empty() {

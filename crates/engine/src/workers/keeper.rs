@@ -12,7 +12,7 @@ use milepost_store::{Result, Store};
 
 use super::{LeaseToken, Leases};
 use crate::clock::Clock;
-use crate::committer::{Inbox, Request};
+use crate::committer::{Inbox, Message, Request};
 
 /// How long progress is gathered before it is written.
 const GATHER: Duration = Duration::from_secs(1);
@@ -53,9 +53,12 @@ impl LeaseKeeper {
             Some((_, lease)) if lease.expires_at > now => self.leases.put_off(token, lease.expires_at),
             _ => {
                 tracing::info!(run = %token.run, worker_lost = %token.task_id(), "a worker said nothing for too long");
-                self.inbox
-                    .report(Request::command(token.org, token.run, Command::LoseLease { task: token.task }))
-                    .await;
+                if let Some(worker) = self.leases.worker(token) {
+                    // After shutdown nobody offers anything.
+                    let _ = self.inbox.send(Message::Silent(worker)).await;
+                }
+                let command = Command::LoseLease { task: token.task };
+                self.inbox.report(Request::command(token.org, token.run, command)).await;
                 // If it was not written, it is about to be; if it was over, there is nothing to watch.
                 self.leases.forget(token);
             }

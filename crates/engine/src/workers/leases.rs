@@ -308,6 +308,12 @@ impl Leases {
         (overdue, held.due.first().map(|(due, _)| *due))
     }
 
+    /// Whose lease it is.
+    pub(super) fn worker(&self, token: &LeaseToken) -> Option<Arc<str>> {
+        let held = self.held();
+        held.by_task.get(&token.task_id()).filter(|lease| lease.token() == *token).map(|lease| lease.worker.clone())
+    }
+
     /// Somebody else extended it, or watches it.
     pub(super) fn put_off(&self, token: &LeaseToken, until: Timestamp) {
         let mut held = self.held();

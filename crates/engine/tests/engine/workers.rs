@@ -23,6 +23,7 @@ on! {
         a_result_that_comes_again_is_taken_as_the_first_time,
         a_worker_that_says_nothing_loses_its_step_and_its_late_word_changes_nothing,
         a_slow_step_that_heartbeats_is_never_taken_away,
+        a_worker_that_fell_silent_is_given_nothing_by_a_call_that_still_waits,
         a_waiting_worker_is_given_what_becomes_ready,
         a_worker_that_hangs_up_is_given_nothing,
         nothing_begins_while_a_run_is_paused,
@@ -178,6 +179,23 @@ async fn a_worker_that_says_nothing_loses_its_step_and_its_late_word_changes_not
     complete(&engine, &next).await;
     assert_eq!(ended(&engine, run).await, RunStatus::Completed);
     sound(&engine, run).await;
+}
+
+async fn a_worker_that_fell_silent_is_given_nothing_by_a_call_that_still_waits(home: Home) {
+    let clock = Arc::new(ManualClock::at(SystemClock.now()));
+    let engine = Arc::new(home.open(Config { clock: clock.clone(), node_lease_ms: 3_600_000, ..server() }).await);
+    let run = start(&engine, ONE, NewRun::default()).await;
+    take(&engine, "stopped").await;
+    let waiting = tokio::spawn({
+        let engine = engine.clone();
+        async move { exchange(&engine, patient("stopped")).await }
+    });
+    // Its call has come, and then the machine sleeps.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    clock.advance_ms(1500);
+    assert!(within(waiting).await.unwrap().tasks.is_empty());
+    complete(&engine, &take(&engine, "other").await).await;
+    assert_eq!(ended(&engine, run).await, RunStatus::Completed);
 }
 
 async fn a_slow_step_that_heartbeats_is_never_taken_away(home: Home) {
