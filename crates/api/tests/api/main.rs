@@ -9,6 +9,7 @@ mod reading;
 mod signals;
 mod starting;
 mod updates;
+mod workers;
 mod workflows;
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use milepost_api::{AppState, Settings, router};
-use milepost_engine::Engine;
+use milepost_engine::{Config, Engine};
 use milepost_store::sqlite::SqliteStore;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -45,7 +46,8 @@ impl Api {
     async fn with(settings: Settings) -> Api {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(SqliteStore::open(&folder.path().join("api.db")).unwrap());
-        let engine = Arc::new(Engine::open(store).await.unwrap());
+        let config = Config { workers: true, ..Config::default() };
+        let engine = Arc::new(Engine::open_with(store, config).await.unwrap());
         let router = router(AppState::new(engine.clone(), settings));
         Api { router, engine, _folder: folder }
     }

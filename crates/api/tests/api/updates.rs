@@ -104,7 +104,7 @@ async fn a_plan_says_what_would_run_and_stores_nothing() {
     assert_eq!(plan.body["counts"], json!({"run": 1, "reuse": 0, "unknown": 0, "skip": 1}), "{}", plan.body);
     let hash = api.post("/api/v1/runs", &body).await;
     assert_eq!(hash.status, StatusCode::CREATED);
-    let bad = json!({ "document": {"name": "x", "steps": {"a": {"skill": "nobody.has"}}} });
+    let bad = json!({ "document": {"name": "x", "steps": {"a": {"skill": "nobody.has", "runtime": "inline"}}} });
     api.post("/api/v1/runs/plan", &bad).await.is_problem(422, "unknown_skill");
     assert_eq!(api.get("/api/v1/workflows").await.body["items"], json!([]));
 }
