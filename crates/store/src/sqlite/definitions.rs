@@ -55,11 +55,46 @@ fn tag_row(row: &Row) -> rusqlite::Result<TagRow> {
     })
 }
 
+fn one_tag() -> String {
+    format!("{TAG} WHERE t.org_id = ? AND t.tag = ?")
+}
+
+fn tags_after() -> String {
+    format!("{TAG} WHERE t.org_id = ? AND t.tag > ? ORDER BY t.tag LIMIT ?")
+}
+
 pub(super) fn tag(conn: &Connection, org: OrgId, tag: &str) -> Result<Option<TagRow>> {
-    one(conn, &format!("{TAG} WHERE t.org_id = ? AND t.tag = ?"), params![org.0, tag], tag_row)
+    one(conn, &one_tag(), params![org.0, tag], tag_row)
 }
 
 pub(super) fn tags(conn: &Connection, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
-    let sql = format!("{TAG} WHERE t.org_id = ? AND t.tag > ? ORDER BY t.tag LIMIT ?");
-    all(conn, &sql, params![org.0, after.unwrap_or_default(), limit], tag_row)
+    all(conn, &tags_after(), params![org.0, after.unwrap_or_default(), limit], tag_row)
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::{StatementStatus, params_from_iter};
+
+    use super::super::open;
+    use super::*;
+
+    fn compilations_to_run(conn: &Connection, sql: &str) -> i32 {
+        let mut statement = conn.prepare(sql).unwrap();
+        for value in 0..5 {
+            let values = vec![value; statement.parameter_count()];
+            assert!(statement.query(params_from_iter(values)).unwrap().next().unwrap().is_none());
+        }
+        1 + statement.get_status(StatementStatus::RePrepare)
+    }
+
+    /// Every start by a workflow's name asks for its tag.
+    #[test]
+    fn a_tag_is_asked_for_by_a_statement_that_is_compiled_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.db");
+        for conn in [open::writer(&path, true).unwrap(), open::reader(&path).unwrap()] {
+            assert_eq!(compilations_to_run(&conn, &one_tag()), 1);
+            assert_eq!(compilations_to_run(&conn, &tags_after()), 1);
+        }
+    }
 }

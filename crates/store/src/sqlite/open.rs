@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::errors::needs_room;
@@ -58,7 +59,7 @@ pub(super) fn writer(path: &Path, migrate: bool) -> Result<Connection> {
          PRAGMA journal_size_limit = 67108864;
          PRAGMA cache_size = -32768;",
     )?;
-    conn.set_prepared_statement_cache_capacity(64);
+    keep_plans(&conn)?;
     Ok(conn)
 }
 
@@ -73,8 +74,16 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
         return Err(behind(path, found));
     }
     conn.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192;")?;
-    conn.set_prepared_statement_cache_capacity(64);
+    keep_plans(&conn)?;
     Ok(conn)
+}
+
+/// Each statement is compiled once. Left to itself, SQLite compiles some anew for every value they are given, in search of
+/// a better plan: that costs more than running them, and ours have one plan whatever the values are.
+pub(super) fn keep_plans(conn: &Connection) -> Result<()> {
+    conn.set_prepared_statement_cache_capacity(64);
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
 }
 
 fn must_exist(path: &Path) -> Result<()> {

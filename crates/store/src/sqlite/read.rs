@@ -362,6 +362,7 @@ pub(super) mod tests {
 
     pub(in crate::sqlite) fn schema() -> Connection {
         let conn = Connection::open_in_memory().unwrap();
+        super::super::open::keep_plans(&conn).unwrap();
         for migration in crate::migrations::SQLITE {
             conn.execute_batch(migration.sql).unwrap();
         }
