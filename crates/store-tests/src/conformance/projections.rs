@@ -8,7 +8,9 @@ use milepost_core::json::Json;
 use milepost_core::record::EventRow;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_store::Store;
-use milepost_store::rows::{NewHead, ProjectionWrite, RunWrite, SnapshotRow, StepRow, TransitionRow, WriteResult};
+use milepost_store::rows::{
+    NewHead, ProjectionWrite, RunRows, RunWrite, SnapshotRow, StepRow, TransitionRow, WriteResult,
+};
 use uuid::Uuid;
 
 use super::written;
@@ -246,6 +248,12 @@ async fn a_run_is_read_in_one_go(store: &dyn Store) {
     assert_eq!(put(store, project(4, snapshot(run, 6))).await, Written);
     assert_eq!(store.read_run(ORG, run).await.unwrap().unwrap().tail, []);
     assert_eq!(store.read_run(OrgId(2), run).await.unwrap(), None);
+    // However long its log is.
+    let tail = u64::from(RunRows::TAIL);
+    written(store, advance(run, 6, tail + 1)).await;
+    let rows = store.read_run(ORG, run).await.unwrap().unwrap();
+    assert_eq!((rows.head.last_seq, seqs(&rows.carrying)), (7 + tail, vec![1, 3]));
+    assert!(rows.tail.iter().map(|event| event.seq).eq(7..7 + tail));
 }
 
 async fn the_events_of_one_step_are_read_alone(store: &dyn Store) {

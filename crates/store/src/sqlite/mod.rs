@@ -37,6 +37,7 @@ use uuid::Uuid;
 
 use nodes::{Lock, NodeLocks};
 use readers::Readers;
+use whole::Whole;
 use writer::Writer;
 
 use crate::meter::Meter;
@@ -48,6 +49,9 @@ use crate::rows::{
 use crate::{Result, Store, StoreError, Transaction};
 
 pub use replay::replay;
+
+/// So many rows are read by their keys faster than another thread is told to.
+const FEW_ROWS: usize = 128;
 
 /// How to open a database.
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +133,18 @@ impl SqliteStore {
     async fn read<T: Send + 'static>(&self, work: impl FnOnce(&Connection) -> Result<T> + Send + 'static) -> Result<T> {
         self.readers.run(work).await
     }
+
+    /// Reads so many rows by their keys.
+    async fn read_rows<T: Send + 'static>(
+        &self,
+        rows: usize,
+        work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        match rows {
+            ..=FEW_ROWS => self.readers.run_short(work).await,
+            _ => self.readers.run(work).await,
+        }
+    }
 }
 
 #[async_trait]
@@ -152,21 +168,21 @@ impl Store for SqliteStore {
     }
 
     async fn head(&self, org: OrgId, run: RunId) -> Result<Option<HeadRow>> {
-        self.read(move |conn| read::head(conn, org, run)).await
+        self.read_rows(1, move |conn| read::head(conn, org, run)).await
     }
 
     async fn last_seqs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<(OrgId, RunId, u64)>> {
         let runs = runs.to_vec();
-        self.read(move |conn| read::last_seqs(conn, &runs)).await
+        self.read_rows(runs.len(), move |conn| read::last_seqs(conn, &runs)).await
     }
 
     async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>> {
-        self.read(move |conn| read::events(conn, org, run, after_seq, limit)).await
+        self.read_rows(limit as usize, move |conn| read::events(conn, org, run, after_seq, limit)).await
     }
 
     async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>> {
         let seqs = seqs.to_vec();
-        self.read(move |conn| read::events_at(conn, org, run, &seqs)).await
+        self.read_rows(seqs.len(), move |conn| read::events_at(conn, org, run, &seqs)).await
     }
 
     async fn step_events(
@@ -199,7 +215,7 @@ impl Store for SqliteStore {
     }
 
     async fn slot_of(&self, org: OrgId, run: RunId) -> Result<Option<SlotRow>> {
-        self.read(move |conn| read::slot_of(conn, org, run)).await
+        self.read_rows(1, move |conn| read::slot_of(conn, org, run)).await
     }
 
     async fn tasks(&self, org: OrgId, tasks: &[TaskId]) -> Result<Vec<TaskRow>> {
@@ -324,7 +340,7 @@ impl Store for SqliteStore {
 
     async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>> {
         let tag = tag.to_owned();
-        self.read(move |conn| definitions::tag(conn, org, &tag)).await
+        self.read_rows(1, move |conn| definitions::tag(conn, org, &tag)).await
     }
 
     async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
@@ -373,7 +389,7 @@ impl Store for SqliteStore {
     }
 
     async fn snapshot(&self, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>> {
-        self.read(move |conn| projections::snapshot(conn, org, run)).await
+        self.read_rows(1, move |conn| projections::snapshot(conn, org, run)).await
     }
 
     async fn projection(&self, org: OrgId, run: RunId) -> Result<Option<(SnapshotRow, Vec<StepRow>)>> {
@@ -381,12 +397,15 @@ impl Store for SqliteStore {
     }
 
     async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
-        self.read(move |conn| whole::read_run(conn, org, run)).await
+        match self.readers.run_short(move |conn| whole::read_short_run(conn, org, run)).await? {
+            Whole::Read(found) => Ok(found),
+            Whole::Long => self.read(move |conn| whole::read_run(conn, org, run)).await,
+        }
     }
 
     async fn steps_by_id(&self, org: OrgId, run: RunId, ids: &[String]) -> Result<Vec<StepRow>> {
         let ids = ids.to_vec();
-        self.read(move |conn| projections::steps_by_id(conn, org, run, &ids)).await
+        self.read_rows(ids.len(), move |conn| projections::steps_by_id(conn, org, run, &ids)).await
     }
 
     async fn list_runs(&self, org: OrgId, filter: &RunFilter) -> Result<Vec<SnapshotRow>> {

@@ -5,13 +5,35 @@ use milepost_core::record::EventRow;
 use rusqlite::{Connection, params};
 
 use super::columns::{all, id};
-use super::{projections, read};
+use super::{FEW_ROWS, projections, read};
 use crate::Result;
-use crate::rows::RunRows;
+use crate::rows::{HeadRow, RunRows};
+
+/// What came of reading a run only if that is soon done.
+#[derive(Debug)]
+pub(super) enum Whole {
+    Read(Option<RunRows>),
+    /// It has more than a few events, and so may have more than a few rows of every kind.
+    Long,
+}
 
 /// The caller has a transaction open: all is of one moment.
 pub(super) fn read_run(conn: &Connection, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
     let Some(head) = read::head(conn, org, run)? else { return Ok(None) };
+    rest(conn, head).map(Some)
+}
+
+/// The same for a run with few events.
+pub(super) fn read_short_run(conn: &Connection, org: OrgId, run: RunId) -> Result<Whole> {
+    Ok(match read::head(conn, org, run)? {
+        None => Whole::Read(None),
+        Some(head) if head.last_seq > FEW_ROWS as u64 => Whole::Long,
+        Some(head) => Whole::Read(Some(rest(conn, head)?)),
+    })
+}
+
+fn rest(conn: &Connection, head: HeadRow) -> Result<RunRows> {
+    let (org, run) = (head.org, head.run);
     let projection = projections::projection(conn, org, run)?;
     let after = projection.as_ref().map_or(0, |(snapshot, _)| snapshot.last_event_seq);
     let tail = if after < head.last_seq { read::events(conn, org, run, after, RunRows::TAIL)? } else { Vec::new() };
@@ -22,7 +44,7 @@ pub(super) fn read_run(conn: &Connection, org: OrgId, run: RunId) -> Result<Opti
             read::events_at(conn, org, run, &seqs)?
         }
     };
-    Ok(Some(RunRows { head, projection, tail, carrying }))
+    Ok(RunRows { head, projection, tail, carrying })
 }
 
 pub(super) fn step_events(
