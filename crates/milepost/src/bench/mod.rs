@@ -1,6 +1,8 @@
 //! `milepost bench`: how fast the engine is, against the same rows through the driver alone, in the same run.
 
+mod apart;
 mod child;
+mod follow;
 mod http;
 mod load;
 mod measure;

@@ -2,14 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use milepost_core::time::Timestamp;
+use anyhow::ensure;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::apart::apart;
 use super::child::Server;
+use super::follow::{self, Subscriber};
 use super::http::Connection;
 use super::load::Driven;
 use super::measure::{self, round};
@@ -17,8 +18,6 @@ use super::measure::{self, round};
 const WORKFLOW: &str =
     r#"{"document": {"name": "bench.http", "steps": {"only": {"skill": "echo", "input": {"n": "${{ payload.n }}"}}}}}"#;
 const START: &str = r#"{"workflow":"bench.http","payload":{"n":1}}"#;
-/// Events of the run that streams are measured with: some a moment, for some seconds.
-const TICKS: usize = 100;
 
 /// How long an idle server is left alone, and how long it is looked at then.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -38,25 +37,27 @@ struct Started {
 
 /// Starts runs over HTTP while others read runs and follow one, then reads pages of the list.
 pub(super) async fn server(server: &Server, load: &Load) -> anyhow::Result<Value> {
-    deploy(&server.host, WORKFLOW).await?;
+    let host = &server.host;
+    deploy(host, WORKFLOW).await?;
     // A few to warm up.
-    start_runs(&server.host, 64, 8, &Mutex::default()).await?;
+    start_runs(host, 64, 8, &Mutex::default()).await?;
     let cpu = measure::process_cpu_s(&server.pid().to_string());
-    let recent = Mutex::new(String::new());
-    let over = AtomicBool::new(false);
-    let ticking = start_ticking(&server.host).await?;
-    let (started, read, seen) = tokio::join!(
+    let recent = Arc::new(Mutex::new(String::new()));
+    let over = Arc::new(AtomicBool::new(false));
+    let ticking = follow::start_ticking(host).await?;
+    let (started, read, seen, ()) = tokio::try_join!(
         async {
-            let started = start_runs(&server.host, load.runs, load.concurrency, &recent).await;
+            let started = start_runs(host, load.runs, load.concurrency, &recent).await?;
             over.store(true, Ordering::Relaxed);
-            started
+            Ok(started)
         },
-        read_runs(&server.host, &recent, &over),
-        follow(&server.host, &ticking),
-    );
-    let (started, read, seen) = (started?, read?, seen?);
+        apart(read_runs(host.clone(), recent.clone(), over.clone())),
+        apart(follow::by_sse(host.clone(), ticking.clone())),
+        follow::go(host, &ticking),
+    )?;
+    let seen = Driven::of(0.0, seen.latencies_us);
     let used = measure::process_cpu_s(&server.pid().to_string()) - cpu;
-    let listed = list_pages(&server.host, 200).await?;
+    let listed = list_pages(host, 200).await?;
     Ok(json!({
         "scenario": "server", "runs": load.runs, "concurrency": load.concurrency,
         "wall_s": round(started.wall_s), "runs_per_s": round(load.runs as f64 / started.wall_s),
@@ -71,27 +72,28 @@ pub(super) async fn server(server: &Server, load: &Load) -> anyhow::Result<Value
 
 /// Many subscribers of one run while many runs are started: nobody may miss an event.
 pub(super) async fn streams(server: &Server, load: &Load) -> anyhow::Result<Value> {
-    deploy(&server.host, WORKFLOW).await?;
-    start_runs(&server.host, 64, 8, &Mutex::default()).await?;
-    let ticking = start_ticking(&server.host).await?;
+    let host = &server.host;
+    deploy(host, WORKFLOW).await?;
+    start_runs(host, 64, 8, &Mutex::default()).await?;
+    let ticking = follow::start_ticking(host).await?;
     let mut subscribers = Vec::with_capacity(load.subscribers);
     for _ in 0..load.subscribers {
-        let (host, run) = (server.host.clone(), ticking.clone());
-        subscribers.push(tokio::spawn(async move { subscribe(&host, &run).await }));
+        subscribers.push(Subscriber::open(host, &ticking).await?);
     }
-    let began = Instant::now();
-    let started = start_runs(&server.host, load.runs, load.concurrency, &Mutex::default()).await?;
+    let subscribers: Vec<_> = subscribers.into_iter().map(|subscriber| tokio::spawn(subscriber.see())).collect();
+    follow::go(host, &ticking).await?;
+    let started = start_runs(host, load.runs, load.concurrency, &Mutex::default()).await?;
     let mut latencies = Vec::new();
     let mut events = None;
     for subscriber in subscribers {
         let seen = subscriber.await??;
-        ensure!(*events.get_or_insert(seen.len()) == seen.len(), "subscribers saw different numbers of events");
-        latencies.extend(seen);
+        ensure!(*events.get_or_insert(seen.last) == seen.last, "subscribers saw different numbers of events");
+        latencies.extend(seen.latencies_us);
     }
-    let seen = Driven::of(began.elapsed().as_secs_f64(), latencies);
+    let seen = Driven::of(0.0, latencies);
     Ok(json!({
         "scenario": "streams", "runs": load.runs, "concurrency": load.concurrency, "subscribers": load.subscribers,
-        "runs_per_s": round(load.runs as f64 / started.wall_s),
+        "wall_s": round(started.wall_s), "runs_per_s": round(load.runs as f64 / started.wall_s),
         "start_p50_ms": round(started.percentile_ms(50)), "start_p99_ms": round(started.percentile_ms(99)),
         "events_per_subscriber": events, "lost": 0,
         "seen_p50_ms": round(seen.percentile_ms(50)), "seen_p99_ms": round(seen.percentile_ms(99)),
@@ -136,22 +138,10 @@ async fn deploy(host: &str, body: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn start(connection: &mut Connection, body: &str) -> anyhow::Result<String> {
+pub(super) async fn start(connection: &mut Connection, body: &str) -> anyhow::Result<String> {
     let (status, body) = connection.call("POST", "/api/v1/runs", body).await?;
     ensure!(status == 201, "starting answered {status}: {}", String::from_utf8_lossy(body));
     Ok(serde_json::from_slice::<Started>(body)?.run_id)
-}
-
-/// A run that makes a few events every 30 ms for some seconds.
-async fn start_ticking(host: &str) -> anyhow::Result<String> {
-    let steps: serde_json::Map<String, Value> = (0..TICKS)
-        .map(|n| {
-            let after: Vec<String> = (n > 0).then(|| format!("t{:03}", n - 1)).into_iter().collect();
-            (format!("t{n:03}"), json!({"skill": "sleep", "input": {"ms": 30}, "depends_on": after}))
-        })
-        .collect();
-    let body = json!({ "document": {"name": "bench.ticking", "steps": steps} }).to_string();
-    start(&mut Connection::open(host).await?, &body).await
 }
 
 async fn start_runs(host: &str, runs: usize, concurrency: usize, recent: &Mutex<String>) -> anyhow::Result<Driven> {
@@ -183,8 +173,8 @@ async fn start_all(
 }
 
 /// Reads the run that was started last, every two milliseconds.
-async fn read_runs(host: &str, recent: &Mutex<String>, over: &AtomicBool) -> anyhow::Result<Driven> {
-    let mut connection = Connection::open(host).await?;
+async fn read_runs(host: String, recent: Arc<Mutex<String>>, over: Arc<AtomicBool>) -> anyhow::Result<Driven> {
+    let mut connection = Connection::open(&host).await?;
     let mut latencies = Vec::new();
     while !over.load(Ordering::Relaxed) {
         let run = recent.lock().expect("no holder of this lock panics").clone();
@@ -211,64 +201,6 @@ async fn list_pages(host: &str, times: usize) -> anyhow::Result<Driven> {
         }
     }
     Ok(Driven::of(0.0, latencies))
-}
-
-/// Follows a run over SSE to its end: how long after its commit each event was seen.
-async fn follow(host: &str, run: &str) -> anyhow::Result<Driven> {
-    let mut connection = Connection::open(host).await?;
-    let status = connection.begin(&format!("/api/v1/runs/{run}/stream"), "accept: text/event-stream\r\n").await?;
-    ensure!(status == 200, "the stream answered {status}");
-    let (mut latencies, mut last) = (Vec::new(), 0);
-    while let Some(line) = connection.next_line().await? {
-        if line.starts_with("event: end") {
-            break;
-        }
-        if let Some(data) = line.strip_prefix("data: ") {
-            latencies.push(note(data.as_bytes(), &mut last)?);
-        }
-    }
-    Ok(Driven::of(0.0, latencies))
-}
-
-#[derive(Deserialize)]
-struct Seen {
-    run_seq: u64,
-    persisted_at: Timestamp,
-}
-
-/// Checks that an event is the next one; answers how old it is.
-fn note(event: &[u8], last: &mut u64) -> anyhow::Result<u64> {
-    let seen: Seen = serde_json::from_slice(event)?;
-    ensure!(seen.run_seq == *last + 1, "event {} came after {last}", seen.run_seq);
-    *last = seen.run_seq;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
-    Ok(u64::try_from(i64::try_from(now.as_micros())? - seen.persisted_at.0).unwrap_or(0))
-}
-
-async fn subscribe(host: &str, run: &str) -> anyhow::Result<Vec<u64>> {
-    #[derive(Deserialize)]
-    struct Message<'a> {
-        #[serde(rename = "type")]
-        kind: &'a str,
-        #[serde(borrow)]
-        event: Option<&'a serde_json::value::RawValue>,
-    }
-    let mut connection = Connection::open(host).await?;
-    let headers = "upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n\
-                   sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
-    let status = connection.begin(&format!("/api/v1/ws?run_id={run}&after_seq=0"), headers).await?;
-    ensure!(status == 101, "the WebSocket answered {status}");
-    let (mut latencies, mut last) = (Vec::new(), 0);
-    while let Some(text) = connection.next_message().await? {
-        let message: Message = serde_json::from_slice(text)?;
-        match (message.kind, message.event) {
-            ("event", Some(event)) => latencies.push(note(event.get().as_bytes(), &mut last)?),
-            ("end", _) => return Ok(latencies),
-            ("error", _) => anyhow::bail!("the WebSocket said {}", String::from_utf8_lossy(text)),
-            _ => {}
-        }
-    }
-    anyhow::bail!("the WebSocket was closed after event {last}")
 }
 
 fn micros(began: Instant) -> u64 {
