@@ -16,7 +16,7 @@ use crate::error::{Problem, Result};
 use crate::extract::Query;
 use crate::openapi::Problems;
 use crate::state::AppState;
-use crate::streams::{MAX_FRAME_BYTES, Place, Socket, WRITE_BUFFER_BYTES};
+use crate::streams::{MAX_FRAME_BYTES, Place, READ_BUFFER_BYTES, Socket, WRITE_BUFFER_BYTES};
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(socket))
@@ -61,8 +61,11 @@ async fn socket(
     if state.is_draining() {
         return Err(milepost_engine::EngineError::ShuttingDown.into());
     }
-    let sized =
-        upgrade.max_message_size(MAX_FRAME_BYTES).max_frame_size(MAX_FRAME_BYTES).write_buffer_size(WRITE_BUFFER_BYTES);
+    let sized = upgrade
+        .max_message_size(MAX_FRAME_BYTES)
+        .max_frame_size(MAX_FRAME_BYTES)
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(WRITE_BUFFER_BYTES);
     // From the answer on: a server that shuts down waits for those, too, that are only just being opened.
     let open = state.opened();
     Ok(sized.on_upgrade(move |socket| Socket::new(socket, state, open).run(first)))

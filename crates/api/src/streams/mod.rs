@@ -16,7 +16,7 @@ use milepost_engine::EngineError;
 use serde::Serialize;
 
 pub(crate) use message::Place;
-pub(crate) use socket::{MAX_FRAME_BYTES, Socket, WRITE_BUFFER_BYTES};
+pub(crate) use socket::{MAX_FRAME_BYTES, READ_BUFFER_BYTES, Socket, WRITE_BUFFER_BYTES};
 pub(crate) use sse::body as sse_body;
 
 /// How long to wait before a log that cannot be read right now is tried again.

@@ -19,6 +19,8 @@ use crate::state::{AppState, Opened};
 const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 /// Beyond this they are not even read, and the socket is closed.
 pub(crate) const MAX_FRAME_BYTES: usize = 1024 * 1024;
+/// Bytes that are read at a time. Clients say little, and what is set aside for them is cleared before every look.
+pub(crate) const READ_BUFFER_BYTES: usize = 4 * 1024;
 /// Bytes that gather before they are written.
 pub(crate) const WRITE_BUFFER_BYTES: usize = 32 * 1024;
 
