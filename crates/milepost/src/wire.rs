@@ -8,6 +8,7 @@ use milepost_core::id::{RunId, SignalId};
 use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, StepStatus};
 use milepost_core::time::Timestamp;
+pub(crate) use milepost_sdk::wire::Page;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -37,13 +38,6 @@ impl<T> Serialize for Said<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.json.serialize(serializer)
     }
-}
-
-/// One page of a list.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Page<T> {
-    pub(crate) items: Vec<T>,
-    pub(crate) next_cursor: Option<String>,
 }
 
 /// A run in a list.

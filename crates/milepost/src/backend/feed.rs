@@ -57,11 +57,6 @@ impl Feed {
     pub(crate) async fn next(&mut self) -> anyhow::Result<Option<Fed>> {
         self.receiver.recv().await.transpose()
     }
-
-    #[cfg(test)]
-    pub(crate) fn task_handle(&self) -> tokio::task::AbortHandle {
-        self.task.abort_handle()
-    }
 }
 
 impl Drop for Feed {
@@ -132,4 +127,24 @@ impl LogReader {
 
 fn ends_run(row: &EventRow) -> bool {
     matches!(&*row.event_type, "RunCompleted" | "RunFailed" | "RunCancelled" | "RunTerminated")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_feed_that_is_let_go_reads_no_more() {
+        let mut feed = Feed::fill(|sender| async move {
+            let _ = sender.send(Ok(Fed::Note("hello".to_owned()))).await;
+            std::future::pending().await
+        });
+        assert!(matches!(feed.next().await, Ok(Some(Fed::Note(_)))));
+        let task = feed.task.abort_handle();
+        drop(feed);
+        // It ends by itself, however long nothing comes.
+        while !task.is_finished() {
+            tokio::task::yield_now().await;
+        }
+    }
 }

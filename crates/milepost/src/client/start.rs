@@ -3,7 +3,6 @@
 use milepost_core::id::RunId;
 use milepost_core::json::Json;
 use milepost_core::time::Timestamp;
-use reqwest::StatusCode;
 use serde::Serialize;
 
 use super::Client;
@@ -61,7 +60,7 @@ impl Client {
             outline = Some(Outline::of_plan(&documents.first.plan));
         }
         let (status, said) = self.post(&["runs"], &StartBody::of(new)).await?;
-        let existing = status == StatusCode::OK;
+        let existing = status == 200;
         // A run that was there already may be one of another document.
         Ok(Begun { said, existing, outline: outline.filter(|_| !existing) })
     }

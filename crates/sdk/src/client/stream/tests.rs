@@ -8,11 +8,8 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use futures::StreamExt as _;
 
 use super::*;
-use crate::output::error::{WRONG_USE, exit_status};
-use crate::target::{Server, Source};
 
 /// What the server answers to one request after the other, and the `Last-Event-ID`s that it was asked with.
 #[derive(Default)]
@@ -24,8 +21,6 @@ struct Script {
 enum Answer {
     /// These pieces of a stream, then its end.
     Stream(Vec<String>),
-    /// The same, and then nothing any more.
-    Hangs(Vec<String>),
     Status(StatusCode, &'static str),
 }
 
@@ -38,9 +33,6 @@ async fn stream(State(script): State<Shared>, Path(_): Path<String>, headers: He
     let pieces = |pieces: Vec<String>| futures::stream::iter(pieces.into_iter().map(Ok::<_, std::io::Error>));
     match script.answers.remove(0) {
         Answer::Stream(text) => (kind, Body::from_stream(pieces(text))).into_response(),
-        Answer::Hangs(text) => {
-            (kind, Body::from_stream(pieces(text).chain(futures::stream::pending()))).into_response()
-        }
         Answer::Status(status, body) => (status, body).into_response(),
     }
 }
@@ -51,7 +43,7 @@ async fn serve(answers: Vec<Answer>) -> (Client, Shared) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });
-    (Client::new(Server { url, token: None, source: Source::Named }).unwrap(), script)
+    (Client::new(&url).unwrap(), script)
 }
 
 fn run() -> RunId {
@@ -68,13 +60,14 @@ fn event(seq: u64) -> String {
 
 const END: &str = "event: end\ndata: {\"status\":\"completed\"}\n\n";
 
-/// All that comes out of a feed: numbers of events, and notes.
-async fn drain(mut feed: Feed) -> anyhow::Result<(Vec<u64>, Vec<String>)> {
+/// All that comes out of a stream: numbers of events, and what is said of the connection.
+async fn drain(mut stream: EventStream) -> Result<(Vec<u64>, Vec<String>), Error> {
     let (mut seqs, mut notes) = (Vec::new(), Vec::new());
-    while let Some(fed) = feed.next().await? {
-        match fed {
-            Fed::Events(events) => seqs.extend(events.iter().map(|event| event.run_seq)),
-            Fed::Note(text) => notes.push(text),
+    while let Some(seen) = stream.next_seen().await? {
+        match seen {
+            Seen::Events(events) => seqs.extend(events.iter().map(|event| event.run_seq)),
+            Seen::Lost { why } => notes.push(why),
+            Seen::Back => notes.push("back".to_owned()),
         }
     }
     Ok((seqs, notes))
@@ -91,7 +84,7 @@ async fn a_lost_connection_goes_on_after_the_last_event() {
         Answer::Stream(vec![event(6), END.to_owned(), event(7)]),
     ])
     .await;
-    let (seqs, notes) = drain(client.stream(run(), 0)).await.unwrap();
+    let (seqs, notes) = drain(client.watch(run(), 0)).await.unwrap();
     assert_eq!(seqs, [1, 2, 3, 4, 5, 6]);
     assert_eq!(notes, [""; 0], "whoever watches is not bothered with what passes at once");
     assert_eq!(script.lock().unwrap().asked, ["0", "2", "3", "4", "5"]);
@@ -100,7 +93,7 @@ async fn a_lost_connection_goes_on_after_the_last_event() {
 #[tokio::test]
 async fn a_run_that_had_ended_when_the_connection_was_lost_has_ended() {
     let (client, _) = serve(vec![Answer::Stream(vec![event(1)]), Answer::Status(StatusCode::NO_CONTENT, "")]).await;
-    assert_eq!(drain(client.stream(run(), 0)).await.unwrap().0, [1]);
+    assert_eq!(drain(client.watch(run(), 0)).await.unwrap().0, [1]);
 }
 
 #[tokio::test]
@@ -110,7 +103,7 @@ async fn what_comes_twice_is_given_once_and_a_gap_is_asked_for() {
         Answer::Stream(vec![event(5), event(6), event(7), END.to_owned()]),
     ])
     .await;
-    let (seqs, _) = drain(client.stream(run(), 3)).await.unwrap();
+    let (seqs, _) = drain(client.watch(run(), 3)).await.unwrap();
     assert_eq!(seqs, [4, 5, 6, 7]);
     assert_eq!(script.lock().unwrap().asked, ["3", "5"]);
 }
@@ -124,35 +117,33 @@ async fn a_server_that_is_away_for_a_while_is_waited_for_and_that_is_told() {
         Answer::Stream(vec![event(2), END.to_owned()]),
     ])
     .await;
-    let (seqs, notes) = drain(client.stream(run(), 0)).await.unwrap();
+    let (seqs, notes) = drain(client.watch(run(), 0)).await.unwrap();
     assert_eq!(seqs, [1, 2]);
-    assert_eq!(notes, ["the server does not answer (it says 502 Bad Gateway); trying again", "the server is back"]);
+    assert_eq!(notes, ["it says 502 Bad Gateway", "back"]);
 }
 
 #[tokio::test]
 async fn what_the_server_refuses_is_not_tried_again() {
     let problem = r#"{"title": "Not Found", "status": 404, "code": "unknown_run", "detail": "there is no such run"}"#;
     let (client, _) = serve(vec![Answer::Status(StatusCode::NOT_FOUND, problem)]).await;
-    let error = drain(client.stream(run(), 0)).await.unwrap_err();
-    assert_eq!((error.to_string().as_str(), exit_status(&error)), ("there is no such run", WRONG_USE));
+    let error = drain(client.watch(run(), 0)).await.unwrap_err();
+    assert_eq!((error.to_string().as_str(), error.code()), ("there is no such run", Some("unknown_run")));
 }
 
 #[tokio::test]
 async fn something_else_than_a_stream_is_no_server() {
     let (client, _) = serve(vec![Answer::Status(StatusCode::OK, "hello")]).await;
-    let error = drain(client.stream(run(), 0)).await.unwrap_err();
+    let error = drain(client.watch(run(), 0)).await.unwrap_err();
     assert!(error.to_string().contains("is no Milepost server"), "{error}");
 }
 
 #[tokio::test]
-async fn a_feed_that_is_let_go_reads_no_more() {
-    let (client, _) = serve(vec![Answer::Hangs(vec![event(1)])]).await;
-    let mut feed = client.stream(run(), 0);
-    assert!(matches!(feed.next().await, Ok(Some(Fed::Events(_)))));
-    let task = feed.task_handle();
-    drop(feed);
-    // It ends by itself, however long the server says nothing.
-    while !task.is_finished() {
-        tokio::task::yield_now().await;
+async fn events_are_given_one_by_one_to_whoever_wants_them_so() {
+    let (client, _) = serve(vec![Answer::Stream(vec![event(1) + &event(2), END.to_owned()])]).await;
+    let mut stream = client.watch(run(), 0);
+    for seq in 1..=2 {
+        assert_eq!(stream.next().await.unwrap().unwrap().run_seq, seq);
     }
+    assert!(stream.next().await.unwrap().is_none());
+    assert!(stream.next().await.unwrap().is_none(), "the end is the end");
 }
