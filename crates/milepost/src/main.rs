@@ -9,6 +9,7 @@ mod context;
 mod database;
 mod logging;
 mod output;
+mod program;
 mod progress;
 mod server;
 mod target;
@@ -49,6 +50,7 @@ enum Verb {
     Dev(commands::dev::Dev),
     Serve(Box<commands::serve::Serve>),
     Token(commands::token::Token),
+    Worker(commands::worker::Worker),
     Run(Box<commands::run::Run>),
     Recover(commands::recover::Recover),
     Validate(commands::validate::Validate),
@@ -67,8 +69,9 @@ enum Verb {
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    // A server that is kept tells what happens to it; other verbs tell what somebody should know.
-    cli.globals.start_logging(if matches!(cli.verb, Verb::Serve(_)) { "info" } else { "warn" });
+    // A server or worker that is kept tells what happens to it; other verbs tell what somebody should know.
+    let is_kept = matches!(cli.verb, Verb::Serve(_) | Verb::Worker(_));
+    cli.globals.start_logging(if is_kept { "info" } else { "warn" });
     let format = cli.globals.format;
     let outcome = match Context::new(cli.globals) {
         Ok(context) => carry_out(cli.verb, context).await,
@@ -85,6 +88,7 @@ async fn carry_out(verb: Verb, context: Context) -> anyhow::Result<ExitCode> {
         Verb::Dev(dev) => Box::pin(dev.run(context)).await,
         Verb::Serve(serve) => Box::pin(serve.run(context)).await,
         Verb::Token(token) => token.run(&context),
+        Verb::Worker(worker) => Box::pin(worker.run(context)).await,
         Verb::Run(run) => Box::pin(run.run(context)).await,
         Verb::Recover(recover) => Box::pin(recover.run(context)).await,
         Verb::Validate(validate) => validate.run(context),

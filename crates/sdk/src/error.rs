@@ -26,7 +26,8 @@ pub enum Error {
     Unreadable { url: String, why: String },
     #[error("`{0}` is no address of a server; write it as in http://127.0.0.1:7400")]
     BadAddress(String),
-    #[error("HTTP cannot be set up here: {0}; see whether the system has certificates")]
+    /// The system does not give what is needed.
+    #[error("this cannot be set up here: {0}; see what the system allows")]
     Setup(String),
     /// A value that was to be sent is none that JSON has.
     #[error("this cannot be written as JSON: {0}; maps need text as keys")]

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::backend::caller_trace;
 use crate::target::Server;
+pub(crate) use error::refusal;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
@@ -23,7 +24,7 @@ type Query<'a> = [(&'a str, String)];
 
 impl Client {
     pub(crate) fn new(server: Server) -> anyhow::Result<Client> {
-        let mut sdk = milepost_sdk::Client::new(&server.url).map_err(|error| error::refusal(&server, error))?;
+        let mut sdk = milepost_sdk::Client::new(&server.url).map_err(|error| refusal(&server, error))?;
         if let Some(token) = &server.token {
             sdk = sdk.with_token(token);
         }
@@ -38,11 +39,11 @@ impl Client {
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &Query<'_>) -> anyhow::Result<T> {
-        self.sdk.get(path, query).await.map_err(|error| error::refusal(&self.server, error))
+        self.sdk.get(path, query).await.map_err(|error| refusal(&self.server, error))
     }
 
     /// Answers the status as well.
     async fn post<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> anyhow::Result<(u16, T)> {
-        self.sdk.post(path, body).await.map_err(|error| error::refusal(&self.server, error))
+        self.sdk.post(path, body).await.map_err(|error| refusal(&self.server, error))
     }
 }

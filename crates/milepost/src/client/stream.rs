@@ -4,7 +4,7 @@ use milepost_core::id::RunId;
 use milepost_engine::view::EventView;
 use milepost_sdk::{Error, EventStream, Seen};
 
-use super::{Client, error};
+use super::{Client, refusal};
 use crate::backend::feed::{Fed, Feed, FeedSender};
 use crate::output::error::Refusal;
 
@@ -16,7 +16,7 @@ impl Client {
         Feed::fill(|sender| async move {
             pass_on(events, &sender).await.map_err(|error| match error {
                 Error::Unreachable { url, why } => gone(&url, &why, run),
-                error => error::refusal(&client.server, error),
+                error => refusal(&client.server, error),
             })
         })
     }

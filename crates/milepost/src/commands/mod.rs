@@ -18,6 +18,7 @@ mod source;
 mod start;
 pub(crate) mod token;
 pub(crate) mod validate;
+pub(crate) mod worker;
 pub(crate) mod workflows;
 
 use std::io::Read as _;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::Error;
 use pump::Settings;
@@ -74,7 +75,17 @@ impl Worker {
     /// # Errors
     /// The server refuses this worker.
     pub async fn run(self) -> Result<(), Error> {
-        self.run_until(interrupted()).await
+        let signals = Signals::new().map_err(|error| Error::Setup(error.to_string()))?;
+        let signals = tokio::sync::Mutex::new(signals);
+        let next = async || signals.lock().await.next().await;
+        let grace = self.builder.grace;
+        let hurry = async {
+            tokio::select! {
+                () = next() => {}
+                () = tokio::time::sleep(grace) => {}
+            }
+        };
+        Shift::new(self.builder, &self.worker_id)?.work(next(), hurry).await
     }
 
     /// Works until the future comes back, then stops in good order.
@@ -83,7 +94,9 @@ impl Worker {
     /// The server refuses this worker.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
         let grace = self.builder.grace;
-        Shift::new(self.builder, &self.worker_id)?.work(stop, grace).await
+        // Begins to count when it is looked at.
+        let hurry = async { tokio::time::sleep(grace).await };
+        Shift::new(self.builder, &self.worker_id)?.work(stop, hurry).await
     }
 }
 
@@ -172,24 +185,24 @@ fn worker_id(name: Option<&str>) -> String {
     format!("{name}-{}-{nonce:08x}", std::process::id())
 }
 
-/// Comes back at the first signal; at the second the process ends.
-async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    let mut next = async move || {
+/// SIGINT and SIGTERM.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// From here on signals are heard, and no longer end the process by themselves.
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
-    };
-    next().await;
-    tokio::spawn(async move {
-        next().await;
-        std::process::exit(130);
-    });
+    }
 }
 
 #[cfg(test)]

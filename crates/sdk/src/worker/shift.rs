@@ -93,13 +93,17 @@ impl Shift {
         })
     }
 
-    /// Works until it is told to stop; then lets what runs end, but no longer than `grace`.
-    pub(super) async fn work(mut self, stop: impl Future<Output = ()>, grace: Duration) -> Result<(), Error> {
+    /// Works until it is told to stop; then lets what runs end, until it has to hurry.
+    pub(super) async fn work(
+        mut self,
+        stop: impl Future<Output = ()>,
+        hurry: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
         self.work_until(stop).await?;
         if let Some(offer) = self.pump.stop() {
             self.abandon(offer);
         }
-        let ended = self.work_until(tokio::time::sleep(grace)).await?;
+        let ended = self.work_until(hurry).await?;
         if !ended {
             tracing::warn!(tasks = self.running.len(), "tasks have not ended in time; they are left to other workers");
             self.pump.leave();
