@@ -175,6 +175,11 @@ impl Context {
         }
     }
 
+    /// `--server`, for a verb that needs no more than an address.
+    pub(crate) fn server_flag(&self) -> Option<&str> {
+        self.wanted.server_flag.as_deref()
+    }
+
     /// `--db`, for verbs that read the rest themselves.
     pub(crate) fn db_flag(&self) -> Option<&str> {
         self.wanted.db_flag.as_deref()

@@ -63,6 +63,9 @@ enum Verb {
     Doctor(commands::doctor::Doctor),
     Limits(commands::limits::ShowLimits),
     Bench(bench::Bench),
+    /// The worker of a load.
+    #[command(hide = true)]
+    BenchWorker(bench::BenchWorker),
     Completion(commands::completion::Completion),
 }
 
@@ -101,6 +104,7 @@ async fn carry_out(verb: Verb, context: Context) -> anyhow::Result<ExitCode> {
         Verb::Doctor(doctor) => doctor.run(context).await,
         Verb::Limits(limits) => limits.run(context),
         Verb::Bench(bench) => Box::pin(bench.run()).await,
+        Verb::BenchWorker(worker) => Box::pin(worker.run(context)).await,
         Verb::Completion(completion) => Ok(completion.run(Cli::command())),
     }
 }

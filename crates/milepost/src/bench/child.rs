@@ -1,4 +1,4 @@
-//! A server in a process of its own, for loads that come from outside.
+//! Servers and workers in processes of their own, for loads that come from outside.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -46,6 +46,37 @@ fn host(file: &Path, pid: u32) -> Option<String> {
 }
 
 impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A worker that has `bench.step`.
+pub(super) struct Worker {
+    child: Child,
+}
+
+impl Worker {
+    /// Starts this program's own worker, with so many tasks at once.
+    pub(super) fn start(host: &str, concurrency: usize) -> anyhow::Result<Worker> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["bench-worker", "--server", &format!("http://{host}")]);
+        command.args(["--concurrency", &concurrency.to_string()]);
+        Worker::of(command)
+    }
+
+    fn of(mut command: Command) -> anyhow::Result<Worker> {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("the worker does not start")?;
+        Ok(Worker { child })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Worker {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,7 +1,7 @@
 //! A small HTTP/1.1 client for loads: one connection, requests one after the other, nothing that is not needed. What it costs is
 //! taken from the server's share of the machine, so it costs little.
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
@@ -45,6 +45,24 @@ impl Connection {
         self.line.clear();
         let count = self.stream.read_line(&mut self.line).await?;
         Ok((count > 0).then(|| self.line.trim_end()))
+    }
+
+    /// Follows a run to its end, and reads so far that the connection can be used again. Answers how it ended.
+    pub(super) async fn wait_for_end(&mut self, run: &str) -> anyhow::Result<String> {
+        #[derive(serde::Deserialize)]
+        struct End {
+            status: String,
+        }
+        let status = self.begin(&format!("/api/v1/runs/{run}/stream"), "accept: text/event-stream\r\n").await?;
+        ensure!(status == 200, "the stream of run {run} answered {status}");
+        while self.next_line().await?.context("the stream ended before the run")? != "event: end" {}
+        let data =
+            self.next_line().await?.and_then(|line| line.strip_prefix("data: ")).context("an end without data")?;
+        let end: End = serde_json::from_str(data)?;
+        // The last piece is empty, and so is what follows it.
+        while self.next_line().await?.context("the stream has no end")? != "0" {}
+        self.next_line().await?;
+        Ok(end.status)
     }
 
     /// The next text message of a WebSocket; `None` when the server closes it.

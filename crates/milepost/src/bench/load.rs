@@ -48,8 +48,8 @@ pub(super) async fn deploy_mixed(engine: &Engine) -> anyhow::Result<Arc<Plan>> {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Number {
-    n: u64,
+pub(super) struct Number {
+    pub(super) n: u64,
 }
 
 /// A skill that the engine cannot see into: an async function with a small JSON result.

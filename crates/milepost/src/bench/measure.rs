@@ -9,15 +9,19 @@ pub(super) struct Usage {
 
 impl Usage {
     pub(super) fn now(database: &Database) -> Usage {
-        let server = match database {
-            Database::Postgres(_) => postgres_cpu_s(),
-            Database::Sqlite(_) => 0.0,
-        };
-        Usage { cpu_s: cpu_s() + server }
+        Usage { cpu_s: cpu_s() + database_cpu_s(database) }
     }
 
     pub(super) fn since(self, before: &Usage) -> Usage {
         Usage { cpu_s: self.cpu_s - before.cpu_s }
+    }
+}
+
+/// Of a database that has processes of its own.
+pub(super) fn database_cpu_s(database: &Database) -> f64 {
+    match database {
+        Database::Postgres(_) => postgres_cpu_s(),
+        Database::Sqlite(_) => 0.0,
     }
 }
 
@@ -57,6 +61,10 @@ pub(super) fn peak_rss_mib() -> f64 {
 
 pub(super) fn process_rss_mib(pid: u32) -> f64 {
     status_mib(&pid.to_string(), "VmRSS:")
+}
+
+pub(super) fn process_peak_rss_mib(pid: u32) -> f64 {
+    status_mib(&pid.to_string(), "VmHWM:")
 }
 
 fn status_mib(process: &str, field: &str) -> f64 {

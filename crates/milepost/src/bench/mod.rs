@@ -7,7 +7,9 @@ mod http;
 mod load;
 mod measure;
 mod record;
+mod remote;
 mod server;
+mod worker;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use serde::Serialize;
 use crate::database::Database;
 use measure::{Usage, round};
 use record::Recorder;
+pub(crate) use worker::BenchWorker;
 
 /// Measure the engine, or a server under load from this process.
 ///
@@ -34,6 +37,8 @@ use record::Recorder;
   milepost bench server --runs 20000 --concurrency 64
   milepost bench streams --runs 10000 --subscribers 1000
   milepost bench idle --runs 10000
+  milepost bench chain --worker http
+  milepost bench workers --idle 10000
   milepost bench limit --runs 2000 --steps 10 --concurrency 64")]
 pub(crate) struct Bench {
     #[arg(value_enum)]
@@ -56,6 +61,9 @@ pub(crate) struct Bench {
     /// WebSocket subscribers of one run (`streams`)
     #[arg(long, default_value_t = 1000)]
     subscribers: usize,
+    /// Workers that are connected and have nothing to do (`workers`)
+    #[arg(long, default_value_t = 10_000)]
+    idle: usize,
     /// Store this many finished runs first
     #[arg(long, default_value_t = 0)]
     prefill: usize,
@@ -98,15 +106,31 @@ enum Scenario {
     Streams,
     /// A server with runs that sleep: what it costs while nothing happens
     Idle,
+    /// A server with workers that have nothing to do: what they cost it
+    Workers,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Worker {
     /// In this process
     Inline,
+    /// A process of its own with the Rust SDK, against a server in another one (`chain`, `fan`, `start`)
+    Http,
 }
 
-#[derive(Debug, Serialize)]
+impl Worker {
+    fn as_str(self) -> &'static str {
+        match self {
+            Worker::Inline => "inline",
+            Worker::Http => "http",
+        }
+    }
+}
+
+/// Tasks that a worker has in hand at once at most.
+const HANDS: usize = 1000;
+
+#[derive(Debug, Default, Serialize)]
 struct Report {
     peer: &'static str,
     store: &'static str,
@@ -125,6 +149,11 @@ struct Report {
     rss_mib: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_rss_mib: Option<f64>,
+    /// From a step being ready to its start; upper bounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready_to_started_p50_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready_to_started_p99_ms: Option<f64>,
     limit_steps_per_s: Option<f64>,
     limit_ratio: Option<f64>,
 }
@@ -136,8 +165,11 @@ impl Bench {
             "sqlite" => Database::Sqlite(folder.path().join("bench.db")),
             other => Database::parse(other),
         };
-        if matches!(self.scenario, Scenario::Server | Scenario::Streams | Scenario::Idle) {
+        if matches!(self.scenario, Scenario::Server | Scenario::Streams | Scenario::Idle | Scenario::Workers) {
             return self.server(folder.path(), &database).await;
+        }
+        if self.worker != Worker::Inline {
+            return self.remote(folder.path(), &database).await;
         }
         let recorder = Arc::new(Recorder::new(database.open().await?));
         let inline_concurrency = 1024.max(self.concurrency * 2);
@@ -149,11 +181,7 @@ impl Bench {
             Scenario::Load => return self.load(engine).await,
             _ => {}
         }
-        let steps = match self.scenario {
-            Scenario::Start => 1,
-            Scenario::Mixed => load::MIXED_STEPS,
-            _ => self.steps,
-        };
+        let steps = self.steps();
         let plan = match self.scenario {
             Scenario::Mixed => load::deploy_mixed(&engine).await?,
             scenario => engine.deploy(&load::document(scenario == Scenario::Fan, steps)).await?,
@@ -178,50 +206,96 @@ impl Bench {
             false => Some(total_steps / recorder.replay(&database, folder.path(), &recorded).await?.as_secs_f64()),
         };
         let report = Report {
-            peer: "milepost",
-            store: recorder.kind(),
-            scenario: format!("{:?}", self.scenario).to_lowercase(),
-            worker: "inline",
-            runs: self.runs,
-            steps_per_run: steps,
-            concurrency: self.concurrency,
-            wall_s: round(driven.wall_s),
-            runs_per_s: round(self.runs as f64 / driven.wall_s),
-            steps_per_s: round(total_steps / driven.wall_s),
-            p50_ms: round(driven.percentile_ms(50)),
-            p99_ms: round(driven.percentile_ms(99)),
             cpu_s: round(used.cpu_s),
             steps_per_cpu_s: round(total_steps / used.cpu_s),
             rss_mib: round(measure::rss_mib()),
             peak_rss_mib: self.report_memory.then(|| round(measure::peak_rss_mib())),
             limit_steps_per_s: limit.map(round),
             limit_ratio: limit.map(|limit| round(total_steps / driven.wall_s / limit)),
+            ..self.report(recorder.kind(), &driven)
         };
         crate::print_line(&serde_json::to_string(&report)?);
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Loads a server that runs in a process of its own, on the same database that was filled here before.
-    async fn server(&self, folder: &std::path::Path, database: &Database) -> anyhow::Result<ExitCode> {
+    fn steps(&self) -> usize {
+        match self.scenario {
+            Scenario::Start => 1,
+            Scenario::Mixed => load::MIXED_STEPS,
+            _ => self.steps,
+        }
+    }
+
+    /// What a load took, but for what it used.
+    fn report(&self, store: &'static str, driven: &load::Driven) -> Report {
+        let total_steps = (self.runs * self.steps()) as f64;
+        Report {
+            peer: "milepost",
+            store,
+            scenario: format!("{:?}", self.scenario).to_lowercase(),
+            worker: self.worker.as_str(),
+            runs: self.runs,
+            steps_per_run: self.steps(),
+            concurrency: self.concurrency,
+            wall_s: round(driven.wall_s),
+            runs_per_s: round(self.runs as f64 / driven.wall_s),
+            steps_per_s: round(total_steps / driven.wall_s),
+            p50_ms: round(driven.percentile_ms(50)),
+            p99_ms: round(driven.percentile_ms(99)),
+            ..Report::default()
+        }
+    }
+
+    /// Loads a server and a worker, each in a process of its own.
+    async fn remote(&self, folder: &std::path::Path, database: &Database) -> anyhow::Result<ExitCode> {
+        anyhow::ensure!(
+            matches!(self.scenario, Scenario::Chain | Scenario::Fan | Scenario::Start),
+            "--worker {} is for chain, fan and start",
+            self.worker.as_str()
+        );
+        self.prefill(database).await?;
+        let server = child::Server::start(folder, Some(&address(database)))?;
+        let worker = child::Worker::start(&server.host, HANDS)?;
+        let document = load::document(self.scenario == Scenario::Fan, self.steps());
+        let before = measure::database_cpu_s(database);
+        let remote = remote::drive(&server, &worker, &document, self.runs, self.concurrency).await?;
+        let cpu_s = remote.cpu_s + measure::database_cpu_s(database) - before;
+        let report = Report {
+            cpu_s: round(cpu_s),
+            steps_per_cpu_s: round((self.runs * self.steps()) as f64 / cpu_s),
+            rss_mib: round(remote.rss_mib),
+            peak_rss_mib: self.report_memory.then(|| round(remote.peak_rss_mib)),
+            ready_to_started_p50_ms: remote.delay_ms.map(|(p50, _)| round(p50)),
+            ready_to_started_p99_ms: remote.delay_ms.map(|(_, p99)| round(p99)),
+            ..self.report(kind(database), &remote.driven)
+        };
+        crate::print_line(&serde_json::to_string(&report)?);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn prefill(&self, database: &Database) -> anyhow::Result<()> {
         if self.prefill > 0 {
             let engine = Engine::open_with(database.open().await?, load::skills(Config::default())).await?;
             load::prefill(&engine, self.prefill).await?;
             engine.shutdown().await;
         }
-        let db = match database {
-            Database::Sqlite(path) => path.display().to_string(),
-            Database::Postgres(url) => url.clone(),
-        };
-        let server = child::Server::start(folder, Some(&db))?;
+        Ok(())
+    }
+
+    /// Loads a server that runs in a process of its own, on the same database that was filled here before.
+    async fn server(&self, folder: &std::path::Path, database: &Database) -> anyhow::Result<ExitCode> {
+        self.prefill(database).await?;
+        let server = child::Server::start(folder, Some(&address(database)))?;
         let load =
             server::Load { runs: self.runs, concurrency: self.concurrency.max(1), subscribers: self.subscribers };
         let mut report = match self.scenario {
             Scenario::Streams => server::streams(&server, &load).await?,
             Scenario::Idle => server::idle(&server, &load).await?,
+            Scenario::Workers => remote::idle(&server, self.idle).await?,
             _ => server::server(&server, &load).await?,
         };
         report["peer"] = "milepost".into();
-        report["store"] = if matches!(database, Database::Postgres(_)) { "postgres" } else { "sqlite" }.into();
+        report["store"] = kind(database).into();
         report["prefill"] = self.prefill.into();
         crate::print_line(&report.to_string());
         Ok(ExitCode::SUCCESS)
@@ -259,4 +333,16 @@ impl Bench {
         engine.shutdown().await;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// As a server is told it.
+fn address(database: &Database) -> String {
+    match database {
+        Database::Sqlite(path) => path.display().to_string(),
+        Database::Postgres(url) => url.clone(),
+    }
+}
+
+fn kind(database: &Database) -> &'static str {
+    if matches!(database, Database::Postgres(_)) { "postgres" } else { "sqlite" }
 }

@@ -203,6 +203,6 @@ async fn list_pages(host: &str, times: usize) -> anyhow::Result<Driven> {
     Ok(Driven::of(0.0, latencies))
 }
 
-fn micros(began: Instant) -> u64 {
+pub(super) fn micros(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX)
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::wire::{Outcome, Rejected, TaskError, TaskResult};
 
-/// So many tasks a call is answered with at most.
+/// So many tasks a call is answered with at most, and so many outcomes and heartbeats it has.
 const MOST_TASKS: usize = 1000;
 /// About so much a call carries at most; the server takes several times that.
 const CALL_BYTES: usize = 1024 * 1024;
@@ -234,7 +234,7 @@ impl Pump {
 
     fn take_heartbeats(&mut self, kind: Kind, now: Instant) -> Vec<Ticket> {
         let mut taken: Vec<Ticket> = Vec::new();
-        for (ticket, held) in self.held.iter_mut().filter(|(_, held)| held.rides(now)) {
+        for (ticket, held) in self.held.iter_mut().filter(|(_, held)| held.rides(now)).take(MOST_TASKS) {
             taken.push(*ticket);
             (held.riding, held.said, held.last) = (kind == Kind::Reports, false, now);
             held.due = Some(now + held.interval());
@@ -253,7 +253,7 @@ impl Pump {
             bytes += result.bytes();
             first || bytes <= self.call_bytes
         });
-        let count = fit.count();
+        let count = fit.take(MOST_TASKS).count();
         self.waiting.drain(..count).collect()
     }
 

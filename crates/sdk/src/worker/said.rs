@@ -8,6 +8,8 @@ use crate::wire::{Line, LogStream, instant_text};
 
 /// So much of one attempt waits at most.
 const MOST_BYTES: usize = 256 * 1024;
+/// What a line takes beside its text; so there are never more lines than a server takes at once.
+const LINE_BYTES: usize = 32;
 
 #[derive(Debug, Default)]
 pub(crate) struct Said {
@@ -23,11 +25,12 @@ pub(crate) struct Said {
 impl Said {
     /// Takes a line in. Answers whether the worker does not know yet that there is something.
     pub(super) fn line(&mut self, stream: LogStream, text: &str) -> bool {
-        if self.bytes + text.len() > MOST_BYTES {
+        let line = Line { stream, text: text.to_owned(), at: instant_text() };
+        if self.bytes + weight(&line) > MOST_BYTES {
             self.left_out += 1;
         } else {
-            self.bytes += text.len() + 1;
-            self.lines.push(Line { stream, text: text.to_owned(), at: instant_text() });
+            self.bytes += weight(&line);
+            self.lines.push(line);
         }
         !std::mem::replace(&mut self.known, true)
     }
@@ -46,12 +49,12 @@ impl Said {
     pub(super) fn take(&mut self, bytes: usize) -> (Option<Box<RawValue>>, Vec<Line>) {
         let mut taken = 0;
         let fit = self.lines.iter().take_while(|line| {
-            taken += line.text.len() + 1;
+            taken += weight(line);
             taken <= bytes
         });
         let count = fit.count();
         let lines: Vec<Line> = self.lines.drain(..count).collect();
-        self.bytes -= lines.iter().map(|line| line.text.len() + 1).sum::<usize>();
+        self.bytes -= lines.iter().map(weight).sum::<usize>();
         self.known = self.has_more();
         if !self.known && self.left_out > 0 {
             return (self.progress.take(), self.with_left_out(lines));
@@ -69,11 +72,16 @@ impl Said {
     /// A call that took this along was lost.
     pub(super) fn give_back(&mut self, progress: Option<Box<RawValue>>, mut lines: Vec<Line>) {
         self.progress = self.progress.take().or(progress);
-        self.bytes += lines.iter().map(|line| line.text.len() + 1).sum::<usize>();
+        self.bytes += lines.iter().map(weight).sum::<usize>();
         lines.append(&mut self.lines);
         self.lines = lines;
         self.known = true;
     }
+}
+
+/// About what a line takes in a call.
+pub(super) fn weight(line: &Line) -> usize {
+    line.text.len() + LINE_BYTES
 }
 
 #[cfg(test)]
@@ -124,8 +132,8 @@ mod tests {
         for text in ["one", "two", "three"] {
             said.line(LogStream::Log, text);
         }
-        assert_eq!(texts(&said.take(8).1), ["one", "two"]);
+        assert_eq!(texts(&said.take(2 * LINE_BYTES + 8).1), ["one", "two"]);
         assert!(said.has_more());
-        assert_eq!(texts(&said.take(8).1), ["three"]);
+        assert_eq!(texts(&said.take(2 * LINE_BYTES + 8).1), ["three"]);
     }
 }

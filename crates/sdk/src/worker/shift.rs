@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::context::Stop;
 use super::hand::carry_out;
 use super::pump::{Call, CallId, Next, Pump, Ticket};
+use super::said;
 use super::skill::Skills;
 use super::{Context, WorkerBuilder};
 use crate::client::Client;
@@ -163,7 +164,7 @@ impl Shift {
                 let mut said = running.context.said();
                 (said.take(room), said.has_more())
             };
-            room = room.saturating_sub(lines.iter().map(|line| line.text.len() + 1).sum());
+            room = room.saturating_sub(lines.iter().map(said::weight).sum());
             if has_more {
                 self.pump.said(*ticket, Instant::now());
             }

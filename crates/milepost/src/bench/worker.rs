@@ -1,0 +1,28 @@
+//! `milepost bench-worker`: the worker of a load, with a skill that the engine cannot see into.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use milepost_sdk::{Context, Worker};
+
+use super::load::Number;
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchWorker {
+    /// Tasks at once
+    #[arg(long, default_value_t = 64)]
+    concurrency: usize,
+}
+
+impl BenchWorker {
+    pub(crate) async fn run(self, context: crate::context::Context) -> anyhow::Result<ExitCode> {
+        let worker = Worker::builder(context.server_flag().unwrap_or(crate::target::DEFAULT_SERVER))
+            .concurrency(self.concurrency)
+            .skill("bench.step", |_: Context, input: Number| async move {
+                tokio::task::yield_now().await;
+                Ok(Number { n: input.n + 1 })
+            });
+        worker.run().await?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
