@@ -22,6 +22,8 @@ pub use runs::{NewRun, RunFilter};
 pub use signals::Signal;
 pub use stream::{EventStream, Seen};
 
+/// Where `milepost dev` listens unless it is told otherwise.
+pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:7400";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For everything but streams.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -57,6 +59,19 @@ impl Client {
         let http = builder.build().map_err(|error| Error::Setup(error.to_string()))?;
         let inner = Inner { http, base, url: url.to_owned(), token: None, traceparent: None };
         Ok(Client { inner: Arc::new(inner) })
+    }
+
+    /// A client of the server that `MILEPOST_URL` names, or of the one that `milepost dev` starts; with `MILEPOST_TOKEN`, if it
+    /// is set.
+    ///
+    /// # Errors
+    /// The address is none.
+    pub fn from_env() -> Result<Client, Error> {
+        let client = Client::new(&variable("MILEPOST_URL").unwrap_or_else(|| DEFAULT_SERVER.to_owned()))?;
+        Ok(match variable("MILEPOST_TOKEN") {
+            Some(token) => client.with_token(token),
+            None => client,
+        })
     }
 
     /// What the server knows you by.
@@ -145,6 +160,11 @@ impl Client {
     fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Error> {
         serde_json::from_slice(body).map_err(|error| Error::unreadable(&self.inner.url, &error))
     }
+}
+
+/// A variable of the environment; an empty one says nothing.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn json(request: RequestBuilder, body: Vec<u8>) -> RequestBuilder {

@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::client::{DEFAULT_SERVER, variable};
 use crate::error::Error;
 use pump::Settings;
 use shift::Shift;
@@ -61,6 +62,14 @@ impl Worker {
             cancel_grace: CANCEL_GRACE,
             pump: Settings { hands: HANDS, park: Duration::from_secs(20), moment: Duration::from_millis(1) },
         }
+    }
+
+    /// A worker for the server that `MILEPOST_URL` names, or for the one that `milepost dev` starts; with `MILEPOST_TOKEN`, if it
+    /// is set.
+    #[must_use]
+    pub fn from_env() -> WorkerBuilder {
+        let builder = Worker::builder(variable("MILEPOST_URL").unwrap_or_else(|| DEFAULT_SERVER.to_owned()));
+        WorkerBuilder { token: variable("MILEPOST_TOKEN"), ..builder }
     }
 
     /// As the server knows it: host, process, and a nonce, so that a restarted one is another.
