@@ -16,6 +16,7 @@ pub mod limits;
 pub mod plan;
 pub mod record;
 pub mod run;
+pub mod secret;
 pub mod status;
 pub mod time;
 pub mod trace;

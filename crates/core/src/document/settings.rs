@@ -7,6 +7,7 @@ use super::section::Section;
 use crate::canonical::MAX_SAFE_INTEGER;
 use crate::limits::Limits;
 use crate::plan::{CachePolicy, CacheScope, RetryPolicy, Runtime};
+use crate::secret::{BadReference, SecretRef, variable_fault};
 
 /// The keys read here, for `defaults`.
 pub(super) const KEYS: [&str; 8] =
@@ -42,7 +43,7 @@ impl Settings {
             cache: cache(section, above.cache, problems),
             runtime: section.choice("runtime", &runtimes, problems).or(above.runtime),
             queue: section.name("queue", limits.name_chars, problems).map(Arc::from).or_else(|| above.queue.clone()),
-            secrets: secrets(section, problems).or_else(|| above.secrets.clone()),
+            secrets: secrets(section, limits, problems).or_else(|| above.secrets.clone()),
             env: env(section, limits, problems).or_else(|| above.env.clone()),
         }
     }
@@ -84,19 +85,25 @@ fn cache(section: &Section<'_, '_>, above: Option<CachePolicy>, problems: &mut P
     })
 }
 
-/// Sorted by name.
-fn secrets(section: &Section<'_, '_>, problems: &mut Problems) -> Option<Vec<(Arc<str>, Arc<str>)>> {
+/// Sorted by name. What stands there in place of a reference may be a secret: it is not quoted.
+fn secrets(
+    section: &Section<'_, '_>,
+    limits: &Limits,
+    problems: &mut Problems,
+) -> Option<Vec<(Arc<str>, Arc<str>)>> {
     let trail = section.trail.key("secrets");
     let inner = Section::of(&section.get("secrets")?.node, &trail, problems)?;
     let mut all: Vec<(Arc<str>, Arc<str>)> = Vec::new();
     for entry in inner.entries {
+        let trail = inner.trail.key(&entry.key);
+        if let Some(fault) = variable_fault(&entry.key, limits.name_chars) {
+            problems.add("bad_name", entry.at, &trail, format!("`{}` {fault}", entry.key));
+        }
         let Some(reference) = inner.text(&entry.key, problems) else { continue };
-        if reference.strip_prefix("secret://").is_none_or(str::is_empty) {
-            let message = format!(
-                "`{}` refers to a secret by `secret://…`; secrets themselves never stand in documents",
-                entry.key
-            );
-            problems.add("bad_value", entry.node.at, &inner.trail.key(&entry.key), message);
+        if let Err(fault) = SecretRef::parse(reference, limits.name_chars) {
+            let code = if fault == BadReference::NoScheme { "bad_value" } else { "bad_name" };
+            let suggestion = "keep it with `milepost secrets set NAME`, and write `secret://NAME` here";
+            problems.add_with(code, entry.node.at, &trail, format!("`{}`: {fault}", entry.key), Some(suggestion.into()));
         }
         all.push((entry.key.as_str().into(), reference.into()));
     }
@@ -109,14 +116,8 @@ fn env(section: &Section<'_, '_>, limits: &Limits, problems: &mut Problems) -> O
     let names = section.texts("env", problems)?;
     let at = section.get("env").map_or(section.at, |entry| entry.node.at);
     for name in &names {
-        let bad = name.is_empty() || name.contains(['=', '\0']) || name.chars().count() > limits.name_chars;
-        if bad {
-            problems.add(
-                "bad_name",
-                at,
-                &section.trail.key("env"),
-                format!("`{name}` cannot be an environment variable"),
-            );
+        if let Some(fault) = variable_fault(name, limits.name_chars) {
+            problems.add("bad_name", at, &section.trail.key("env"), format!("`{name}` {fault}"));
         }
     }
     let mut names: Vec<Arc<str>> = names.into_iter().map(Arc::from).collect();

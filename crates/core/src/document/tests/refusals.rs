@@ -334,7 +334,31 @@ fn concurrency_and_secrets() {
         &[
             "unknown_name 2:20 /concurrency/key: `steps` is not known before the run starts",
             "bad_value 2:52 /concurrency/limit: `limit` is a whole number from 1 to 4294967295, not 0",
-            "bad_value 3:39 /steps/a/secrets/K: `K` refers to a secret by `secret://…`; secrets themselves never stand in documents",
+            "bad_value 3:39 /steps/a/secrets/K: `K`: a secret is referred to by `secret://…`; secrets themselves never stand in documents (keep it with `milepost secrets set NAME`, and write `secret://NAME` here)",
+        ],
+    );
+}
+
+/// Who writes a secret where its name belongs finds it in no message.
+#[test]
+fn secrets_and_variables_by_names_that_cannot_be() {
+    let help = "(keep it with `milepost secrets set NAME`, and write `secret://NAME` here)";
+    check(
+        concat!(
+            "name: x\n",
+            "steps:\n",
+            "  a: {skill: noop, secrets: {1K: 'secret://a', MILEPOST_DB: 'secret://a'}}\n",
+            "  b: {skill: noop, secrets: {K: 'secret://s3cr3t!', L: 'secret://a@latest', M: 5}}\n",
+            "  c: {skill: noop, env: [MILEPOST_SECRETS_KEY, A-B, OK]}\n",
+        ),
+        &[
+            "bad_name 3:30 /steps/a/secrets/1K: `1K` cannot be an environment variable; it may have letters, digits and `_`, and no digit first",
+            "bad_name 3:48 /steps/a/secrets/MILEPOST_DB: `MILEPOST_DB` is a name that Milepost keeps for itself; choose another",
+            &format!("bad_name 4:33 /steps/b/secrets/K: `K`: the name of the secret may have only letters, digits, `_`, `-`, `.`, and `/` between its parts {help}"),
+            &format!("bad_name 4:56 /steps/b/secrets/L: `L`: after `@` stands the number of a version, as in `secret://audio/api-key@3` {help}"),
+            "wrong_type 4:80 /steps/b/secrets/M: `M` is a text, not a number (write it in quotes)",
+            "bad_name 5:25 /steps/c/env: `MILEPOST_SECRETS_KEY` is a name that Milepost keeps for itself; choose another",
+            "bad_name 5:25 /steps/c/env: `A-B` cannot be an environment variable; it may have letters, digits and `_`, and no digit first",
         ],
     );
 }
