@@ -9,6 +9,7 @@ mod meter;
 pub mod migrations;
 pub mod postgres;
 pub mod rows;
+mod secrets;
 pub mod sqlite;
 
 use std::fmt;
@@ -27,6 +28,8 @@ use rows::{
     ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
     TaskRow, TimerRow, TransitionRow, WriteResult,
 };
+
+pub use secrets::SecretStore;
 
 /// Cut by what the caller does next.
 #[derive(Debug, thiserror::Error)]
@@ -161,6 +164,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>>;
     /// Names in the order of their bytes, after `after`.
     async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>>;
+
+    /// The secrets in this database.
+    fn secrets(&self) -> &dyn SecretStore;
 
     /// Keeps lines that steps wrote; the same chunk again is no change.
     async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()>;

@@ -86,11 +86,7 @@ fn cache(section: &Section<'_, '_>, above: Option<CachePolicy>, problems: &mut P
 }
 
 /// Sorted by name. What stands there in place of a reference may be a secret: it is not quoted.
-fn secrets(
-    section: &Section<'_, '_>,
-    limits: &Limits,
-    problems: &mut Problems,
-) -> Option<Vec<(Arc<str>, Arc<str>)>> {
+fn secrets(section: &Section<'_, '_>, limits: &Limits, problems: &mut Problems) -> Option<Vec<(Arc<str>, Arc<str>)>> {
     let trail = section.trail.key("secrets");
     let inner = Section::of(&section.get("secrets")?.node, &trail, problems)?;
     let mut all: Vec<(Arc<str>, Arc<str>)> = Vec::new();
@@ -103,7 +99,13 @@ fn secrets(
         if let Err(fault) = SecretRef::parse(reference, limits.name_chars) {
             let code = if fault == BadReference::NoScheme { "bad_value" } else { "bad_name" };
             let suggestion = "keep it with `milepost secrets set NAME`, and write `secret://NAME` here";
-            problems.add_with(code, entry.node.at, &trail, format!("`{}`: {fault}", entry.key), Some(suggestion.into()));
+            problems.add_with(
+                code,
+                entry.node.at,
+                &trail,
+                format!("`{}`: {fault}", entry.key),
+                Some(suggestion.into()),
+            );
         }
         all.push((entry.key.as_str().into(), reference.into()));
     }

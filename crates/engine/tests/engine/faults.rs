@@ -319,6 +319,9 @@ impl Store for Faulty {
     async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
         self.inner.tags(org, after, limit).await
     }
+    fn secrets(&self) -> &dyn milepost_store::SecretStore {
+        self.inner.secrets()
+    }
     async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {
         let less = |left: usize| left.checked_sub(1);
         if self.lost_logs.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {

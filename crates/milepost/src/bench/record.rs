@@ -83,6 +83,10 @@ macro_rules! pass_on {
                 self.store.name()
             }
 
+            fn secrets(&self) -> &dyn milepost_store::SecretStore {
+                self.store.secrets()
+            }
+
             async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
                 self.keep(|| Recorded::Commit(batch.clone()));
                 self.store.commit(batch).await

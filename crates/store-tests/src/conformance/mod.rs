@@ -11,6 +11,7 @@ mod nodes;
 mod projections;
 mod registry;
 mod retention;
+mod secrets;
 mod slots;
 mod tasks;
 mod timers;
@@ -35,6 +36,7 @@ pub async fn conformance(store: Arc<dyn Store>) {
     ask::check(&store).await;
     nodes::check(&*store).await;
     registry::check(&*store).await;
+    secrets::check(store.secrets()).await;
     logs::check(&*store).await;
     projections::check(&store).await;
     lists::check(&*store).await;

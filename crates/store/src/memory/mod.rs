@@ -1,5 +1,6 @@
 //! Runs in memory: plain maps behind one lock. What the other stores are compared with, and what tests of the engine use.
 
+mod secrets;
 mod tables;
 mod tasks;
 
@@ -313,6 +314,10 @@ impl Store for MemoryStore {
         let of_org = tables.tags.values().zip(tables.tags.keys()).filter(|(_, key)| key.0 == org);
         let later = of_org.filter(|(row, _)| after.is_none_or(|after| row.tag.as_str() > after));
         Ok(take(later.map(|(row, _)| row.clone()), limit))
+    }
+
+    fn secrets(&self) -> &dyn crate::SecretStore {
+        self
     }
 
     async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {

@@ -40,6 +40,7 @@ pub(super) struct Tables {
     pub(super) tags: BTreeMap<(OrgId, String), TagRow>,
     pub(super) revisions: BTreeMap<(OrgId, Digest), Uuid>,
     pub(super) logs: BTreeMap<(Key, LogPosition), LogChunkRow>,
+    pub(super) secrets: super::secrets::Secrets,
     pub(super) snapshots: BTreeMap<Key, SnapshotRow>,
     pub(super) steps: BTreeMap<(Key, String), StepRow>,
 }

@@ -29,6 +29,8 @@ const TABLES: &[(i32, &str)] = &[
     (2, "revisions"),
     (2, "step_logs"),
     (2, "forgotten_runs"),
+    (4, "secrets"),
+    (4, "secret_versions"),
 ];
 
 /// The schema that this release works with.

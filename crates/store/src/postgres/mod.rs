@@ -25,6 +25,7 @@ mod queues;
 mod registry;
 mod replay;
 mod runs;
+mod secrets;
 mod task_columns;
 mod tasks;
 #[cfg(test)]
@@ -305,6 +306,10 @@ impl Store for PostgresStore {
 
     async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
         definitions::tags(&self.reading().await?, org, after, limit).await
+    }
+
+    fn secrets(&self) -> &dyn crate::SecretStore {
+        self
     }
 
     async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {

@@ -3,6 +3,7 @@
 mod definitions;
 mod filter;
 mod logs;
+mod secrets;
 mod tasks;
 mod whole;
 
@@ -19,6 +20,7 @@ pub use definitions::{Deployed, TagRow};
 pub use filter::RunFilter;
 pub(crate) use filter::Way;
 pub use logs::{LogChunkRow, LogPosition};
+pub use secrets::{SealedRow, SecretPosition, SecretRow, SecretWrite};
 pub use tasks::{
     LeaseExtension, LeaseRow, QueueCount, QueueRow, Rate, RateWrite, TaskLimits, TaskRow, TaskSlot, TaskWrite,
 };

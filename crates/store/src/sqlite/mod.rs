@@ -16,6 +16,7 @@ mod queues;
 mod read;
 mod readers;
 mod replay;
+mod secrets;
 mod tasks;
 mod whole;
 mod write;
@@ -346,6 +347,10 @@ impl Store for SqliteStore {
     async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
         let after = after.map(ToOwned::to_owned);
         self.read(move |conn| definitions::tags(conn, org, after.as_deref(), limit)).await
+    }
+
+    fn secrets(&self) -> &dyn crate::SecretStore {
+        self
     }
 
     async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {

@@ -354,8 +354,12 @@ fn secrets_and_variables_by_names_that_cannot_be() {
         &[
             "bad_name 3:30 /steps/a/secrets/1K: `1K` cannot be an environment variable; it may have letters, digits and `_`, and no digit first",
             "bad_name 3:48 /steps/a/secrets/MILEPOST_DB: `MILEPOST_DB` is a name that Milepost keeps for itself; choose another",
-            &format!("bad_name 4:33 /steps/b/secrets/K: `K`: the name of the secret may have only letters, digits, `_`, `-`, `.`, and `/` between its parts {help}"),
-            &format!("bad_name 4:56 /steps/b/secrets/L: `L`: after `@` stands the number of a version, as in `secret://audio/api-key@3` {help}"),
+            &format!(
+                "bad_name 4:33 /steps/b/secrets/K: `K`: the name of the secret may have only letters, digits, `_`, `-`, `.`, and `/` between its parts {help}"
+            ),
+            &format!(
+                "bad_name 4:56 /steps/b/secrets/L: `L`: after `@` stands the number of a version, as in `secret://audio/api-key@3` {help}"
+            ),
             "wrong_type 4:80 /steps/b/secrets/M: `M` is a text, not a number (write it in quotes)",
             "bad_name 5:25 /steps/c/env: `MILEPOST_SECRETS_KEY` is a name that Milepost keeps for itself; choose another",
             "bad_name 5:25 /steps/c/env: `A-B` cannot be an environment variable; it may have letters, digits and `_`, and no digit first",
