@@ -29,6 +29,7 @@ use crate::plans::Plans;
 use crate::projector::{self, Projector, ProjectorHandle};
 use crate::reaper::Reaper;
 use crate::retention::Retention;
+use crate::secrets::{Secrets, SecretsConfig};
 use crate::skills::{BUILT_IN, BuiltInOptions, LogSink, SkillContext, SkillError, Skills};
 use crate::streams::{self, EventStream, Hub};
 use crate::telemetry::{OtlpConfig, Telemetry, Tracing};
@@ -51,6 +52,8 @@ pub struct Config {
     pub skills: Skills,
     pub clock: Arc<dyn Clock>,
     pub log: Option<LogSink>,
+    /// Where secrets are looked for.
+    pub secrets: SecretsConfig,
     /// How long runs that have ended are kept; for ever if it is not said.
     pub retention: Option<Duration>,
     /// Without it the engine only writes what it is asked to: it begins no steps, fires no timers and takes nothing over.
@@ -73,6 +76,7 @@ impl Default for Config {
             skills: Skills::built_in(&BuiltInOptions { shell: false, private_addresses: false }),
             clock: Arc::new(SystemClock),
             log: None,
+            secrets: SecretsConfig::default(),
             retention: None,
             takes_steps: true,
             workers: false,
@@ -123,6 +127,7 @@ pub struct Engine {
     /// Steps may wait for workers.
     workers: bool,
     executor: Executor,
+    secrets: Arc<Secrets>,
     projector: ProjectorHandle,
     pub(crate) logs: LogHandle,
     watchers: Arc<Watchers>,
@@ -163,7 +168,10 @@ impl Engine {
         let (streams, herald, poll) = streams::open(store.clone());
         let watchers = Arc::new(Watchers::new(streams.clone()));
         let (logs, log_inbox) = LogHandle::new(config.limits.log_bytes, config.log, config.clock.clone());
-        let executor = Executor::new(config.skills, config.limits.clone(), inbox.clone(), logs.clone());
+        let secrets = Secrets::new(store.clone(), config.clock.clone(), config.secrets, config.limits.clone());
+        let secrets = Arc::new(secrets);
+        let executor =
+            Executor::new(config.skills, config.limits.clone(), inbox.clone(), logs.clone(), secrets.clone());
         let leases = Arc::new(Leases::new(logs.clone()));
         let limited_queues = LimitedQueues::default();
         let committer = Committer::new(Parts {
@@ -247,6 +255,7 @@ impl Engine {
             limited_queues,
             workers: config.workers,
             executor,
+            secrets,
             projector,
             logs,
             watchers,
@@ -274,6 +283,12 @@ impl Engine {
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// The secrets that steps may refer to.
+    #[must_use]
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// Stores a document and points its name at it, so that `workflow` steps and `start` find it.

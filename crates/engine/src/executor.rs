@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 
 use crate::committer::{Inbox, Request};
 use crate::logs::{AttemptKey, AttemptLog, LogHandle};
+use crate::secrets::{INLINE_QUEUE, Redactor, Resolved, Secrets};
 use crate::skills::{SkillContext, SkillError, Skills};
 
 type Key = (RunId, TaskRef);
@@ -30,6 +31,7 @@ struct Shared {
     limits: Limits,
     inbox: Inbox,
     logs: LogHandle,
+    secrets: Arc<Secrets>,
     under_way: Mutex<HashMap<Key, UnderWay>>,
 }
 
@@ -40,8 +42,14 @@ struct UnderWay {
 }
 
 impl Executor {
-    pub(crate) fn new(skills: Skills, limits: Limits, inbox: Inbox, logs: LogHandle) -> Executor {
-        Executor { shared: Arc::new(Shared { skills, limits, inbox, logs, under_way: Mutex::default() }) }
+    pub(crate) fn new(
+        skills: Skills,
+        limits: Limits,
+        inbox: Inbox,
+        logs: LogHandle,
+        secrets: Arc<Secrets>,
+    ) -> Executor {
+        Executor { shared: Arc::new(Shared { skills, limits, inbox, logs, secrets, under_way: Mutex::default() }) }
     }
 
     pub(crate) fn knows(&self, skill: &str) -> bool {
@@ -114,13 +122,30 @@ impl Shared {
     }
 
     async fn outcome(&self, org: OrgId, run: RunId, plan: &Plan, task: &Task) -> Command {
-        match self.carry_out(org, run, plan, task).await {
+        let references = &plan.step(task.index).secrets;
+        let outcome = match self.secrets.resolve(org, &plan.name, INLINE_QUEUE, references).await {
+            Ok(secrets) => {
+                let redactor = secrets.redactor().map(Arc::new);
+                let ended = self.carry_out(org, run, plan, task, secrets, redactor.clone()).await;
+                redacted(ended, redactor.as_deref())
+            }
+            Err(error) => Err(error),
+        };
+        match outcome {
             Ok(output) => Command::Complete { task: task.task, output },
             Err(error) => Command::Fail { task: task.task, error: error.into() },
         }
     }
 
-    async fn carry_out(&self, org: OrgId, run: RunId, plan: &Plan, task: &Task) -> Result<Json, SkillError> {
+    async fn carry_out(
+        &self,
+        org: OrgId,
+        run: RunId,
+        plan: &Plan,
+        task: &Task,
+        secrets: Resolved,
+        redactor: Option<Arc<Redactor>>,
+    ) -> Result<Json, SkillError> {
         let step = plan.step(task.index);
         let skill = self
             .skills
@@ -133,9 +158,10 @@ impl Shared {
             step_id,
             logical_attempt,
             engine_attempt,
-            env: step.env.iter().filter_map(|name| Some((name.to_string(), std::env::var(&**name).ok()?))).collect(),
+            env: self.secrets.env_of(step),
+            secrets,
             trace: task.trace,
-            log: Arc::new(AttemptLog::new(key, self.logs.clone())),
+            log: Arc::new(AttemptLog::new(key, self.logs.clone()).redacting(redactor)),
         };
         // Called in there, too: a function may panic before it returns its future.
         let input = task.input.clone();
@@ -170,6 +196,17 @@ pub(crate) fn check_output(output: &Json, limits: &Limits) -> Result<(), SkillEr
     milepost_core::canonical::parse_strict(output.as_str(), limits.json_depth)
         .map(|_| ())
         .map_err(|error| SkillError::fatal("bad_output", format!("the output: {error}")))
+}
+
+/// How an attempt ended, without what it must not tell.
+fn redacted(ended: Result<Json, SkillError>, redactor: Option<&Redactor>) -> Result<Json, SkillError> {
+    let Some(redactor) = redactor else { return ended };
+    match ended {
+        Ok(output) => Ok(redactor.json(output.as_str()).map_or(output, Json::trusted)),
+        Err(SkillError { code, message, retryable }) => {
+            Err(SkillError { code: redactor.text(code), message: redactor.text(message), retryable })
+        }
+    }
 }
 
 /// A quick look that clears nearly every output: no number long enough to be beyond 2^53, no deep nesting.

@@ -18,6 +18,7 @@ mod projector;
 mod read;
 mod reaper;
 mod retention;
+pub mod secrets;
 pub mod skills;
 mod step;
 mod streams;

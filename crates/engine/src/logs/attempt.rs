@@ -10,6 +10,7 @@ use milepost_core::id::{OrgId, RunId};
 use milepost_core::time::Timestamp;
 
 use super::LogHandle;
+use crate::secrets::Redactor;
 use crate::skills::{LogLine, LogStream};
 
 /// Whose lines they are.
@@ -64,6 +65,8 @@ pub(super) struct Attempt {
 pub(crate) struct AttemptLog {
     attempt: Arc<Attempt>,
     handle: LogHandle,
+    /// Knows the secrets that the attempt was given.
+    redactor: Option<Arc<Redactor>>,
 }
 
 impl AttemptLog {
@@ -81,7 +84,13 @@ impl AttemptLog {
             cut: AtomicBool::new(false),
             next_line: AtomicU32::new(next_line),
         };
-        AttemptLog { attempt: Arc::new(attempt), handle }
+        AttemptLog { attempt: Arc::new(attempt), handle, redactor: None }
+    }
+
+    /// Takes out the secrets that the attempt was given.
+    pub(crate) fn redacting(mut self, redactor: Option<Arc<Redactor>>) -> AttemptLog {
+        self.redactor = redactor;
+        self
     }
 
     pub(crate) fn say(&self, stream: LogStream, text: String) {
@@ -91,6 +100,11 @@ impl AttemptLog {
     /// At a moment of the speaker's own clock, if it says which.
     pub(crate) fn say_at(&self, at: Option<Timestamp>, stream: LogStream, text: String) {
         let at = at.unwrap_or_else(|| self.handle.now());
+        // Before anything is cut or told: a piece of a secret would not be found.
+        let text = match &self.redactor {
+            Some(redactor) => redactor.text(text),
+            None => text,
+        };
         self.keep(at, stream, &text);
         let AttemptKey { run, logical_attempt, engine_attempt, .. } = self.attempt.key;
         let step_id = self.attempt.key.step_id.clone();

@@ -8,7 +8,9 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::placeholder::{fill, fill_url, fill_value};
 use super::{SkillError, Skills};
+use crate::secrets::Resolved;
 
 /// More than this of an answer is not read.
 const BODY_BYTES: usize = 1024 * 1024;
@@ -32,6 +34,17 @@ impl Input {
             self.headers.insert(TRACEPARENT.to_owned(), traceparent);
         }
     }
+
+    /// With the secrets that it names.
+    fn filled(self, secrets: &Resolved) -> Result<Input, SkillError> {
+        let headers = self.headers.into_iter().map(|(name, value)| Ok((name, fill(&value, secrets)?)));
+        Ok(Input {
+            url: fill_url(&self.url, secrets)?,
+            headers: headers.collect::<Result<_, SkillError>>()?,
+            body: self.body.map(|body| fill_value(body, secrets)).transpose()?,
+            method: self.method,
+        })
+    }
 }
 
 fn get() -> String {
@@ -46,7 +59,7 @@ pub(super) fn register(skills: &mut Skills, private_addresses: bool) {
         async move {
             input.pass_on(context.traceparent());
             let client = client.get_or_init(|| build_client(private_addresses)).as_ref().map_err(Clone::clone)?;
-            call(client, input, private_addresses).await
+            call(client, input.filled(&context.secrets)?, private_addresses).await
         }
     });
 }
@@ -74,7 +87,7 @@ async fn call(client: &reqwest::Client, input: Input, private_addresses: bool) -
         Some(Value::String(text)) => request.body(text),
         Some(value) => request.header("content-type", "application/json").body(value.to_string()),
     };
-    let response = request.send().await.map_err(|error| failed(&error))?;
+    let response = request.send().await.map_err(failed)?;
     let status = response.status();
     let headers: BTreeMap<String, String> = response
         .headers()
@@ -93,7 +106,7 @@ async fn call(client: &reqwest::Client, input: Input, private_addresses: bool) -
 
 async fn read_body(mut response: reqwest::Response) -> Result<Value, SkillError> {
     let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| failed(&error))? {
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
         bytes.extend_from_slice(&chunk);
         if bytes.len() > BODY_BYTES {
             return Err(SkillError::fatal(
@@ -105,9 +118,11 @@ async fn read_body(mut response: reqwest::Response) -> Result<Value, SkillError>
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned())))
 }
 
-fn failed(error: &reqwest::Error) -> SkillError {
+/// Says nothing of the address: there may be secrets in it, and the step's input has it.
+fn failed(error: reqwest::Error) -> SkillError {
+    let error = error.without_url();
     let mut message = error.to_string();
-    let mut cause = std::error::Error::source(error);
+    let mut cause = std::error::Error::source(&error);
     while let Some(inner) = cause {
         message = format!("{message}: {inner}");
         cause = inner.source();

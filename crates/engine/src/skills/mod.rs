@@ -2,6 +2,7 @@
 
 mod basic;
 mod http;
+mod placeholder;
 mod shell;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::logs::AttemptLog;
+use crate::secrets::Resolved;
 
 /// Skills that every engine has. The last three need no executor and are the core's own.
 pub const BUILT_IN: &[&str] = &["noop", "echo", "fail", "shell", "http", "sleep", "wait", "workflow"];
@@ -94,6 +96,8 @@ pub struct SkillContext {
     pub engine_attempt: u32,
     /// Environment variables that the step declares, those that are set.
     pub env: Vec<(String, String)>,
+    /// The secrets that the step refers to.
+    pub secrets: Resolved,
     /// The trace of whoever started the run.
     pub(crate) trace: Option<TraceContext>,
     pub(crate) log: Arc<AttemptLog>,
@@ -106,6 +110,12 @@ impl SkillContext {
     pub fn traceparent(&self) -> String {
         let span = SpanId::of_attempt(self.run, &self.step_id, self.logical_attempt, self.engine_attempt);
         TraceContext::of_span(self.run, self.trace, span).to_string()
+    }
+
+    /// A secret of the step, by the name that it gives it.
+    #[must_use]
+    pub fn secret(&self, name: &str) -> Option<&str> {
+        self.secrets.get(name)
     }
 
     /// Adds a line to the step's log. Never waits: a line for which there is no room is left out, and that is said.

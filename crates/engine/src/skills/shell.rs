@@ -11,7 +11,7 @@ use tokio::process::Command;
 use super::{LogStream, SkillContext, SkillError, Skills};
 
 /// Variables that every program gets. All others must be declared by the step.
-const PASSED_ON: &[&str] = &["PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "TERM"];
+const PASSED_ON: &[&str] = &["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "TERM"];
 /// An error quotes this many of the last lines that went to stderr.
 const QUOTED_LINES: usize = 5;
 
@@ -75,6 +75,7 @@ fn command(context: &SkillContext, input: &Input) -> Result<Command, SkillError>
     command.env("TRACEPARENT", context.traceparent());
     command.envs(context.env.iter().map(|(name, value)| (name, value)));
     command.envs(&input.env);
+    command.envs(context.secrets.iter().map(|secret| (&*secret.name, secret.value.expose())));
     command.env("MILEPOST_RUN_ID", context.run.to_string()).env("MILEPOST_STEP_ID", &*context.step_id);
     command.env("MILEPOST_ATTEMPT", context.logical_attempt.to_string());
     if let Some(cwd) = &input.cwd {

@@ -19,6 +19,7 @@ mod pressure;
 mod projections;
 mod reading;
 mod scenarios;
+mod secrets;
 mod signals;
 mod streams;
 mod timers;

@@ -1,0 +1,28 @@
+//! Where secrets are looked for.
+
+use std::path::PathBuf;
+
+use super::keys::Keyring;
+
+/// The places, each optional, asked in this order.
+#[derive(Clone, Debug)]
+pub struct SecretsConfig {
+    /// Open those in the database; without any they are not looked for there.
+    pub keys: Keyring,
+    /// A folder with a file for each, such as `/run/secrets`.
+    pub folder: Option<PathBuf>,
+    /// Variables of this process that begin so.
+    pub env_prefix: Option<String>,
+}
+
+impl SecretsConfig {
+    /// What variables with secrets begin with unless it is said otherwise.
+    pub const ENV_PREFIX: &str = "MILEPOST_SECRET_";
+}
+
+impl Default for SecretsConfig {
+    fn default() -> SecretsConfig {
+        let (keys, folder) = Default::default();
+        SecretsConfig { keys, folder, env_prefix: Some(SecretsConfig::ENV_PREFIX.to_owned()) }
+    }
+}

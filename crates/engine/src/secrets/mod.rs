@@ -1,0 +1,238 @@
+//! Secrets: kept apart from documents and runs, and given to an attempt when it is about to be carried out.
+//!
+//! ```text
+//!   secret://audio/api-key ─► cache ─► database (sealed, restricted) ─► folder ─► environment
+//!                                            │
+//!   the step's variables ◄── Resolved ◄──────┘        Resolved ─► Redactor ─► log lines, errors, outputs
+//! ```
+//!
+//! **Invariant:** a value is in the hands of the attempt that was given it, and in the cache for a few seconds; in no event,
+//! error, log or projection.
+
+mod config;
+mod keys;
+mod places;
+mod redact;
+mod value;
+mod vault;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use milepost_core::id::OrgId;
+use milepost_core::limits::Limits;
+use milepost_core::plan::PlanStep;
+use milepost_core::secret::{RESERVED_PREFIX, SecretRef};
+use milepost_core::time::Timestamp;
+use milepost_store::Store;
+use milepost_store::rows::SecretRow;
+use zeroize::Zeroizing;
+
+use crate::clock::Clock;
+use crate::skills::SkillError;
+pub use config::SecretsConfig;
+use keys::Unopened;
+pub use keys::{Keyring, NotAKey};
+pub use places::cut_line_break;
+pub use redact::Redactor;
+pub use value::{Resolved, ResolvedSecret, SecretValue};
+pub use vault::{Rotated, SecretAccess, SecretSet};
+
+/// What restrictions call the steps that a server carries out itself.
+pub const INLINE_QUEUE: &str = "inline";
+
+/// How long what was found is believed to be so.
+const CACHED_US: i64 = 5_000_000;
+/// References that are kept at hand.
+const CACHED: usize = 1000;
+/// How long an attempt waits for its secrets.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Finds secrets, and keeps those in the database.
+pub struct Secrets {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    config: SecretsConfig,
+    limits: Limits,
+    fingerprint_key: Zeroizing<[u8; 32]>,
+    cache: Mutex<HashMap<(OrgId, Arc<str>), Known>>,
+}
+
+/// What a reference led to.
+#[derive(Clone)]
+struct Known {
+    value: SecretValue,
+    version: Arc<str>,
+    /// Who may have it; any if there is none.
+    queues: Vec<String>,
+    workflows: Vec<String>,
+    at: Timestamp,
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secrets").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Secrets {
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, config: SecretsConfig, limits: Limits) -> Secrets {
+        let fingerprint_key = config.keys.fingerprint_key();
+        Secrets { store, clock, config, limits, fingerprint_key, cache: Mutex::default() }
+    }
+
+    /// The secrets that a step refers to, for an attempt that is about to be carried out. Costs nothing where there are none.
+    ///
+    /// # Errors
+    /// `unknown_secret`, `secret_denied`, or `secret_unavailable`, which is worth another attempt.
+    pub async fn resolve(
+        &self,
+        org: OrgId,
+        workflow: &str,
+        queue: &str,
+        references: &[(Arc<str>, Arc<str>)],
+    ) -> Result<Resolved, SkillError> {
+        if references.is_empty() {
+            return Ok(Resolved::default());
+        }
+        let all = async {
+            let mut secrets = Vec::with_capacity(references.len());
+            for (name, reference) in references {
+                let known = self.find(org, reference).await?;
+                known.check(reference, workflow, queue)?;
+                secrets.push(ResolvedSecret { name: name.clone(), value: known.value, version: known.version });
+            }
+            Ok(Resolved::new(secrets))
+        };
+        let late = |_| unavailable("the secrets of the step could not be read in time; is the database there?");
+        tokio::time::timeout(PATIENCE, all).await.map_err(late)?
+    }
+
+    /// The variables of this process that a step declares and may have, those that are set.
+    #[must_use]
+    pub fn env_of(&self, step: &PlanStep) -> Vec<(String, String)> {
+        let is_ours = |name: &str| {
+            let prefix = self.config.env_prefix.as_deref();
+            name.starts_with(RESERVED_PREFIX) || prefix.is_some_and(|prefix| name.starts_with(prefix))
+        };
+        let names = step.env.iter().filter(|name| !is_ours(name));
+        names.filter_map(|name| Some((name.to_string(), std::env::var(&**name).ok()?))).collect()
+    }
+
+    async fn find(&self, org: OrgId, reference: &Arc<str>) -> Result<Known, SkillError> {
+        let now = self.clock.now();
+        let key = (org, reference.clone());
+        if let Some(known) = self.cached(&key).filter(|known| now.0.saturating_sub(known.at.0).abs() < CACHED_US) {
+            return Ok(known);
+        }
+        let bad = |error| SkillError::fatal("unknown_secret", format!("{error}"));
+        let wanted = SecretRef::parse(reference, usize::MAX).map_err(bad)?;
+        let known = self.look(org, wanted, now).await?;
+        let mut cache = self.cache.lock().expect("no holder of this lock panics");
+        if cache.len() >= CACHED {
+            cache.clear();
+        }
+        cache.insert(key, known.clone());
+        Ok(known)
+    }
+
+    fn cached(&self, key: &(OrgId, Arc<str>)) -> Option<Known> {
+        self.cache.lock().expect("no holder of this lock panics").get(key).cloned()
+    }
+
+    /// What is kept of an org's secrets may not be so any more.
+    fn forget(&self, org: OrgId) {
+        self.cache.lock().expect("no holder of this lock panics").retain(|(of, _), _| *of != org);
+    }
+
+    /// Asks one place after the other.
+    async fn look(&self, org: OrgId, wanted: SecretRef<'_>, at: Timestamp) -> Result<Known, SkillError> {
+        if !self.config.keys.is_empty()
+            && let Some(known) = self.in_database(org, wanted, at).await?
+        {
+            return Ok(known);
+        }
+        let SecretRef { name, version } = wanted;
+        if version.is_none() {
+            let found = match &self.config.folder {
+                Some(folder) => places::in_folder(folder, name, self.limits.secret_bytes).await.map_err(unavailable)?,
+                None => None,
+            };
+            if let Some(value) = found {
+                return Ok(self.unrestricted("file", name, value, at));
+            }
+            let found = match &self.config.env_prefix {
+                Some(prefix) => places::in_environment(prefix, name).map_err(unavailable)?,
+                None => None,
+            };
+            if let Some(value) = found {
+                return Ok(self.unrestricted("env", name, value, at));
+            }
+        }
+        Err(self.missing(org, wanted).await)
+    }
+
+    async fn in_database(&self, org: OrgId, wanted: SecretRef<'_>, at: Timestamp) -> Result<Option<Known>, SkillError> {
+        let SecretRef { name, version } = wanted;
+        let found = self.store.secrets().get(org, name, version).await;
+        let found = found.map_err(|error| unavailable(format!("the secret `{name}` cannot be read: {error}")))?;
+        let Some((SecretRow { queues, workflows, .. }, Some(sealed))) = found else { return Ok(None) };
+        let value = self.open(org, name, &sealed).map_err(|why| match why {
+            Unopened::NoKey => unavailable(format!(
+                "the secret `{name}` is sealed with the key {}, which this server does not have; give it that key, too",
+                sealed.key_id
+            )),
+            Unopened::Damaged => {
+                unavailable(format!("the secret `{name}` does not open; it was changed: set it again"))
+            }
+        })?;
+        let version = format!("db:{}", sealed.version).into();
+        Ok(Some(Known { value: SecretValue::new(value), version, queues, workflows, at }))
+    }
+
+    fn unrestricted(&self, place: &str, name: &str, value: Zeroizing<String>, at: Timestamp) -> Known {
+        let fingerprint = places::fingerprint(&*self.fingerprint_key, name, &value);
+        let version = format!("{place}:{fingerprint}").into();
+        let (queues, workflows) = Default::default();
+        Known { value: SecretValue::new(value), version, queues, workflows, at }
+    }
+
+    async fn missing(&self, org: OrgId, SecretRef { name, version }: SecretRef<'_>) -> SkillError {
+        let is_sealed = self.config.keys.is_empty()
+            && matches!(self.store.secrets().get(org, name, version).await, Ok(Some((_, Some(_)))));
+        if is_sealed {
+            return unavailable(format!(
+                "the secret `{name}` is in the database, and this server has no key to open it; name it with \
+                 secrets.key_file or MILEPOST_SECRETS_KEY"
+            ));
+        }
+        let which = version.map(|version| format!(", version {version}")).unwrap_or_default();
+        let message = format!("there is no secret `{name}`{which}; set it with `milepost secrets set {name}`");
+        SkillError::fatal("unknown_secret", message)
+    }
+}
+
+impl Known {
+    fn check(&self, reference: &str, workflow: &str, queue: &str) -> Result<(), SkillError> {
+        let may = |names: &[String], name: &str| names.is_empty() || names.iter().any(|known| known == name);
+        let denied = |what: &str, name: &str| {
+            let message =
+                format!("{reference} may not be given to the {what} `{name}`; ask who keeps it to allow that");
+            SkillError::fatal("secret_denied", message)
+        };
+        match () {
+            () if !may(&self.workflows, workflow) => Err(denied("workflow", workflow)),
+            () if !may(&self.queues, queue) => Err(denied("queue", queue)),
+            () => Ok(()),
+        }
+    }
+}
+
+fn unavailable(message: impl Into<String>) -> SkillError {
+    SkillError::new("secret_unavailable", message)
+}
+
+#[cfg(test)]
+mod tests;
