@@ -19,6 +19,7 @@ use crate::error::Problem;
         (name = "streams", description = "Events as they happen"),
         (name = "workers", description = "Carry steps out"),
         (name = "workflows", description = "Documents and the names that point at them"),
+        (name = "secrets", description = "What steps must know and nobody else"),
         (name = "server", description = "The server itself"),
     ),
 )]

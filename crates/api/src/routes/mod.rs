@@ -6,6 +6,7 @@ mod home;
 mod metrics;
 mod queues;
 mod runs;
+mod secrets;
 mod socket;
 mod tasks;
 mod worker;
@@ -39,6 +40,7 @@ pub(crate) fn api() -> OpenApiRouter<AppState> {
         .merge(tasks::routes())
         .merge(worker::routes())
         .merge(workflows::routes())
+        .merge(secrets::routes())
         .routes(routes!(docs::openapi));
     OpenApiRouter::with_openapi(openapi::base()).nest("/api/v1", calls).merge(health::routes()).merge(metrics::routes())
 }

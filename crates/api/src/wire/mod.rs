@@ -6,6 +6,7 @@ mod masked;
 mod page;
 mod plan;
 mod run;
+mod secret;
 mod step;
 pub(crate) mod task;
 
@@ -15,6 +16,7 @@ pub(crate) use masked::{MaskedRun, MaskedSummary};
 pub(crate) use page::Page;
 pub(crate) use plan::Plan;
 pub(crate) use run::{Run, RunSummary, Started};
+pub(crate) use secret::Secret;
 pub(crate) use step::StepDetail;
 
 /// The schema of any JSON value.

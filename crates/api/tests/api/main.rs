@@ -6,6 +6,7 @@ mod bulk;
 mod guard;
 mod openapi;
 mod reading;
+mod secrets;
 mod signals;
 mod starting;
 mod updates;
@@ -19,6 +20,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use milepost_api::{AppState, Settings, router};
+use milepost_engine::secrets::SecretsConfig;
 use milepost_engine::{Config, Engine};
 use milepost_store::sqlite::SqliteStore;
 use serde_json::{Value, json};
@@ -44,9 +46,20 @@ impl Api {
     }
 
     async fn with(settings: Settings) -> Api {
+        Api::open(settings, Config::default()).await
+    }
+
+    /// One that can keep secrets.
+    async fn with_key() -> Api {
+        let keys = "0a".repeat(32).parse().unwrap();
+        let secrets = SecretsConfig { keys, ..SecretsConfig::default() };
+        Api::open(Settings::default(), Config { secrets, ..Config::default() }).await
+    }
+
+    async fn open(settings: Settings, config: Config) -> Api {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(SqliteStore::open(&folder.path().join("api.db")).unwrap());
-        let config = Config { workers: true, ..Config::default() };
+        let config = Config { workers: true, ..config };
         let engine = Arc::new(Engine::open_with(store, config).await.unwrap());
         let router = router(AppState::new(engine.clone(), settings));
         Api { router, engine, _folder: folder }
@@ -67,6 +80,14 @@ impl Api {
 
     async fn post(&self, path: &str, body: &Value) -> Answer {
         self.post_with(path, &[], body).await
+    }
+
+    async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send(request("PUT", path, &[("content-type", "application/json")], &body.to_string())).await
+    }
+
+    async fn delete(&self, path: &str) -> Answer {
+        self.send(request("DELETE", path, &[], "")).await
     }
 
     async fn post_with(&self, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {

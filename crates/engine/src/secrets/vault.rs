@@ -107,7 +107,8 @@ impl Secrets {
     /// # Errors
     /// There is none, or the store cannot be written.
     pub async fn remove(&self, org: OrgId, name: &str, version: Option<u32>) -> Result<(), EngineError> {
-        let removed = self.store.secrets().remove(org, name, version).await?;
+        let is_name = name_fault(name, self.limits.name_chars).is_none();
+        let removed = is_name && self.store.secrets().remove(org, name, version).await?;
         self.forget(org);
         let missing = match version {
             _ if removed => return Ok(()),
