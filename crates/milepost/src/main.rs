@@ -7,6 +7,7 @@ mod commands;
 mod config;
 mod context;
 mod database;
+mod keyfile;
 mod logging;
 mod output;
 mod program;
@@ -51,6 +52,7 @@ enum Verb {
     Serve(Box<commands::serve::Serve>),
     Token(commands::token::Token),
     Worker(commands::worker::Worker),
+    Secrets(commands::secrets::Secrets),
     Run(Box<commands::run::Run>),
     Recover(commands::recover::Recover),
     Validate(commands::validate::Validate),
@@ -92,6 +94,7 @@ async fn carry_out(verb: Verb, context: Context) -> anyhow::Result<ExitCode> {
         Verb::Serve(serve) => Box::pin(serve.run(context)).await,
         Verb::Token(token) => token.run(&context),
         Verb::Worker(worker) => Box::pin(worker.run(context)).await,
+        Verb::Secrets(secrets) => Box::pin(secrets.run(context)).await,
         Verb::Run(run) => Box::pin(run.run(context)).await,
         Verb::Recover(recover) => Box::pin(recover.run(context)).await,
         Verb::Validate(validate) => validate.run(context),

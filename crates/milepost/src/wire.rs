@@ -243,6 +243,32 @@ pub(crate) struct PlannedStep {
     pub(crate) message: String,
 }
 
+/// A secret without its value.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Secret {
+    pub(crate) name: String,
+    /// The newest.
+    pub(crate) version: u32,
+    #[serde(default)]
+    pub(crate) queues: Vec<String>,
+    #[serde(default)]
+    pub(crate) workflows: Vec<String>,
+    pub(crate) created_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct SecretSet {
+    pub(crate) name: String,
+    pub(crate) version: u32,
+}
+
+/// What sealing anew did.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Rotated {
+    pub(crate) resealed: u64,
+    pub(crate) unreadable: u64,
+}
+
 /// A value that is `null` is a value.
 fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
     Json::deserialize(deserializer).map(Some)

@@ -17,14 +17,16 @@ use crate::client::Client;
 use crate::progress::Outline;
 use crate::target::Target;
 use crate::wire::{
-    Accepted, Bulk, Definition, Deployed, LogLine, Page, Planned, Run, Said, Started, StepDetail, Summary, Transition,
-    Workflow,
+    Accepted, Bulk, Definition, Deployed, LogLine, Page, Planned, Rotated, Run, Said, Secret, SecretSet, Started,
+    StepDetail, Summary, Transition, Workflow,
 };
 use feed::Feed;
 use local::Local;
 pub(crate) use local::{RunSettings, config, traces};
 use logs::Logs;
-pub(crate) use request::{Action, BulkOrder, Change, Documents, NewRun, NewSignal, RunFilter, Subject, Update, joined};
+pub(crate) use request::{
+    Action, BulkOrder, Change, Documents, NewRun, NewSecret, NewSignal, RunFilter, Subject, Update, joined,
+};
 
 #[derive(Debug)]
 pub(crate) enum Backend {
@@ -219,6 +221,38 @@ impl Backend {
         match self {
             Backend::Local(local) => local.workflow(reference).await,
             Backend::Remote(client) => client.workflow(reference).await,
+        }
+    }
+
+    /// Keeps a secret.
+    pub(crate) async fn set_secret(&self, new: &NewSecret) -> anyhow::Result<Said<SecretSet>> {
+        match self {
+            Backend::Local(local) => local.set_secret(new).await,
+            Backend::Remote(client) => client.set_secret(new).await,
+        }
+    }
+
+    /// Secrets without their values, by name.
+    pub(crate) async fn secrets(&self, cursor: Option<&str>, limit: u32) -> anyhow::Result<Page<Said<Secret>>> {
+        match self {
+            Backend::Local(local) => local.secrets(cursor, limit).await,
+            Backend::Remote(client) => client.secrets(cursor, limit).await,
+        }
+    }
+
+    /// Removes a secret, or one of its versions.
+    pub(crate) async fn remove_secret(&self, name: &str, version: Option<u32>) -> anyhow::Result<()> {
+        match self {
+            Backend::Local(local) => local.remove_secret(name, version).await,
+            Backend::Remote(client) => client.remove_secret(name, version).await,
+        }
+    }
+
+    /// Seals all secrets with the first key.
+    pub(crate) async fn rotate_secrets(&self) -> anyhow::Result<Said<Rotated>> {
+        match self {
+            Backend::Local(local) => local.rotate_secrets().await,
+            Backend::Remote(client) => client.rotate_secrets().await,
         }
     }
 

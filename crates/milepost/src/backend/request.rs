@@ -34,6 +34,15 @@ pub(crate) fn joined(statuses: &[RunStatus]) -> String {
     statuses.iter().map(|status| status.as_str()).collect::<Vec<_>>().join(",")
 }
 
+/// A secret to be kept. It has no `Debug`: nothing prints it.
+pub(crate) struct NewSecret {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    /// Who may have it; as before if it is not said, any if there is none.
+    pub(crate) queues: Option<Vec<String>>,
+    pub(crate) workflows: Option<Vec<String>>,
+}
+
 /// What is done to many runs at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -3,6 +3,7 @@
 mod error;
 mod logs;
 mod runs;
+mod secrets;
 mod start;
 mod stream;
 mod workflows;
@@ -45,5 +46,13 @@ impl Client {
     /// Answers the status as well.
     async fn post<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> anyhow::Result<(u16, T)> {
         self.sdk.post(path, body).await.map_err(|error| refusal(&self.server, error))
+    }
+
+    async fn put<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> anyhow::Result<T> {
+        self.sdk.put(path, body).await.map_err(|error| refusal(&self.server, error))
+    }
+
+    async fn delete(&self, path: &[&str], query: &Query<'_>) -> anyhow::Result<()> {
+        self.sdk.delete(path, query).await.map_err(|error| refusal(&self.server, error))
     }
 }

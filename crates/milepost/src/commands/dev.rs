@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::config::values::Listen;
 use crate::config::{Layer, Layers, ServerConfig, environment, shown};
 use crate::context::{Context, LimitFlags};
+use crate::keyfile;
 use crate::output::error::Refusal;
 use crate::server::watch::{self, Deployer};
 use crate::server::{Reporter, Server, Signals, listen};
@@ -58,6 +59,8 @@ impl Dev {
         context.refuse_callers_flags("dev")?;
         self.check()?;
         let config = self.settings(&context)?;
+        // So that secrets can be kept at once.
+        keyfile::read_or_make(&config.secrets_key_file.value)?;
         let mut signals = Signals::new()?;
         let listener = listen::on_free_port(self.listen).await?;
         let (server, mut beside) = tokio::select! {

@@ -13,6 +13,7 @@ pub(crate) mod rebuild;
 pub(crate) mod recover;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod secrets;
 pub(crate) mod serve;
 mod source;
 mod start;

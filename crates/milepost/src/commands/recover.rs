@@ -61,7 +61,7 @@ impl Recover {
         let config = Config {
             inline_concurrency: self.concurrency,
             traces: traces()?,
-            ..config(&context.database, limits, self.allow_private_http, None)
+            ..config(&context.database, limits, self.allow_private_http, None)?
         };
         let engine = Engine::open_with(store.clone(), config).await?;
         let open = until_idle(&engine, &store, &context.database, &mut seen).await;

@@ -24,7 +24,23 @@ pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, R
         insecure_no_auth: parsed::<Truth>(&given, settings::INSECURE_NO_AUTH)?.map(|truth| truth.0),
         retention: parsed(&given, settings::RETENTION)?,
         log_format: parsed(&given, settings::LOG_FORMAT)?,
-        ..read_traces(variable)?
+        ..with_secrets(read_traces(&variable)?, &variable)?
+    })
+}
+
+/// Only where secrets are looked for.
+pub(crate) fn read_secrets(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, Refusal> {
+    with_secrets(Layer::default(), variable)
+}
+
+fn with_secrets(layer: Layer, variable: impl Fn(&str) -> Option<String>) -> Result<Layer, Refusal> {
+    let given = |setting: Setting| variable(setting.variable).filter(|text| !text.trim().is_empty());
+    Ok(Layer {
+        secrets_key: parsed(&given, settings::SECRETS_KEY)?,
+        secrets_key_file: given(settings::SECRETS_KEY_FILE).map(Into::into),
+        secrets_folder: given(settings::SECRETS_FOLDER).map(Into::into),
+        secrets_env_prefix: given(settings::SECRETS_ENV_PREFIX),
+        ..layer
     })
 }
 
@@ -101,9 +117,10 @@ mod tests {
             ("MILEPOST_RETENTION", "9y"),
             ("MILEPOST_INLINE_CONCURRENCY", "0"),
             ("MILEPOST_LOG_FORMAT", "xml"),
+            ("MILEPOST_SECRETS_KEY", "hunter2"),
         ] {
             let error = read_one(name, value).map(drop).unwrap_err();
-            assert!(error.starts_with(name), "{error}");
+            assert!(error.starts_with(name) && !error.contains("hunter2"), "{error}");
         }
     }
 }

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use milepost_api::TokenHash;
 use milepost_core::limits::Limits;
+use milepost_engine::secrets::Keyring;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
@@ -30,6 +31,7 @@ struct File {
     allow_private_http: Option<bool>,
     drain_seconds: Option<u64>,
     auth: Auth,
+    secrets: Secrets,
     retention: Kept,
     traces: Traces,
     log: Log,
@@ -42,6 +44,16 @@ struct File {
 struct Auth {
     tokens: Option<Vec<Hash>>,
     insecure_no_auth: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Secrets {
+    #[serde(deserialize_with = "text")]
+    key: Option<Keyring>,
+    key_file: Option<PathBuf>,
+    folder: Option<PathBuf>,
+    env_prefix: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -108,6 +120,10 @@ fn parse(source: &str) -> Result<Layer, toml::de::Error> {
         drain_seconds: file.drain_seconds,
         tokens: file.auth.tokens.map(|hashes| hashes.into_iter().map(|hash| hash.0).collect()),
         insecure_no_auth: file.auth.insecure_no_auth,
+        secrets_key: file.secrets.key,
+        secrets_key_file: file.secrets.key_file,
+        secrets_folder: file.secrets.folder,
+        secrets_env_prefix: file.secrets.env_prefix,
         retention: file.retention.completed_runs,
         traces_endpoint: file.traces.endpoint,
         traces_headers: file.traces.headers.map(Headers),
@@ -153,13 +169,17 @@ mod tests {
         let layer = parse(&format!(
             "listen = '0.0.0.0:80'\ndb = 'a.db'\ndata = 'd'\ninline_concurrency = 3\nallow_shell = true\n\
              allow_private_http = false\ndrain_seconds = 5\n[auth]\ntokens = ['{hash}']\ninsecure_no_auth = true\n\
+             [secrets]\nkey = '{}'\nkey_file = 'k'\nfolder = '/run/secrets'\nenv_prefix = ''\n\
              [retention]\ncompleted_runs = '30d'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
-             service_name = 's'\n[log]\nformat = 'json'\n[limits]\nsteps = 10\n"
+             service_name = 's'\n[log]\nformat = 'json'\n[limits]\nsteps = 10\n",
+            "0a".repeat(32)
         ))
         .unwrap();
         assert_eq!(layer.listen.unwrap().to_string(), "0.0.0.0:80");
         assert_eq!(layer.tokens, Some(vec![hash]));
         assert_eq!(layer.retention.unwrap().to_string(), "30d");
+        assert!(layer.secrets_key.is_some_and(|keys| !keys.is_empty()));
+        assert_eq!(layer.secrets_env_prefix.as_deref(), Some(""));
         assert_eq!(layer.traces_headers.unwrap().0["a"], "b");
         assert_eq!(layer.limits.into_iter().collect::<Vec<_>>(), [("steps".to_owned(), 10)]);
         assert_eq!(parse("").unwrap().limits.len(), 0);
@@ -185,6 +205,7 @@ mod tests {
             ("[retention]\ncompleted_runs = '9y'", ":2:18: `9y` is not a time span"),
             ("[auth]\ntokens = ['secret']", ":2:10: a token hash is"),
             ("[log]\nformat = 'xml'", ":2:10: "),
+            ("[secrets]\nkey = 'secret'", ":2:7: a key is 32 bytes"),
             ("[limits]\nsteps = -1", ":2:9: invalid value: integer `-1`"),
             ("listen = ", ":1:10: "),
         ] {

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use milepost_api::TokenHash;
+use milepost_engine::secrets::Keyring;
 
 use super::settings::Setting;
 use super::values::{Headers, Listen, LogFormat, Retention};
@@ -22,6 +23,10 @@ pub(crate) struct Layer {
     pub(crate) drain_seconds: Option<u64>,
     pub(crate) tokens: Option<Vec<TokenHash>>,
     pub(crate) insecure_no_auth: Option<bool>,
+    pub(crate) secrets_key: Option<Keyring>,
+    pub(crate) secrets_key_file: Option<PathBuf>,
+    pub(crate) secrets_folder: Option<PathBuf>,
+    pub(crate) secrets_env_prefix: Option<String>,
     pub(crate) retention: Option<Retention>,
     pub(crate) traces_endpoint: Option<String>,
     pub(crate) traces_headers: Option<Headers>,

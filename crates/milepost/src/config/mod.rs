@@ -12,6 +12,7 @@ pub(crate) mod environment;
 pub(crate) mod file;
 mod layer;
 mod print;
+pub(crate) mod secrets;
 pub(crate) mod settings;
 pub(crate) mod values;
 
@@ -20,9 +21,11 @@ use std::path::PathBuf;
 
 use milepost_api::TokenHash;
 use milepost_core::limits::Limits;
+use milepost_engine::secrets::{Keyring, SecretsConfig};
 use milepost_engine::telemetry::{BadOtlpConfig, OtlpConfig};
 
 use crate::database::Database;
+use crate::keyfile;
 use crate::output::error::Refusal;
 pub(crate) use layer::{Layer, Layers, Source, Sourced};
 pub(crate) use print::shown;
@@ -50,6 +53,11 @@ pub(crate) struct ServerConfig {
     pub(crate) drain_seconds: Sourced<u64>,
     pub(crate) tokens: Sourced<Vec<TokenHash>>,
     pub(crate) insecure_no_auth: Sourced<bool>,
+    pub(crate) secrets_key: Sourced<Keyring>,
+    /// By default in the data folder, if it is there.
+    pub(crate) secrets_key_file: Sourced<PathBuf>,
+    pub(crate) secrets_folder: Sourced<Option<PathBuf>>,
+    pub(crate) secrets_env_prefix: Sourced<String>,
     pub(crate) retention: Sourced<Retention>,
     pub(crate) traces_endpoint: Sourced<Option<String>>,
     pub(crate) traces_headers: Sourced<Headers>,
@@ -78,6 +86,18 @@ impl ServerConfig {
                 // It goes with the folder, wherever that was named.
                 None => data.clone().map(|folder| Database::Sqlite(folder.join(DATABASE))),
             },
+            secrets_key: or(layers.pick(settings::SECRETS_KEY, |layer| layer.secrets_key.clone()), Keyring::default()),
+            secrets_key_file: or(
+                layers.pick(settings::SECRETS_KEY_FILE, |layer| layer.secrets_key_file.clone()),
+                data.value.join(keyfile::NAME),
+            ),
+            secrets_folder: layers
+                .pick(settings::SECRETS_FOLDER, |layer| layer.secrets_folder.clone())
+                .map_or(Sourced::default(None), |given| given.map(Some)),
+            secrets_env_prefix: or(
+                layers.pick(settings::SECRETS_ENV_PREFIX, |layer| layer.secrets_env_prefix.clone()),
+                SecretsConfig::ENV_PREFIX.to_owned(),
+            ),
             data,
             inline_concurrency: layers
                 .pick(settings::INLINE_CONCURRENCY, |layer| layer.inline_concurrency)

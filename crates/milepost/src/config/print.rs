@@ -67,6 +67,17 @@ impl ServerConfig {
             "drain_seconds" => (number(self.drain_seconds.value), &self.drain_seconds.from),
             "auth.tokens" => (Some(self.masked_tokens()), &self.tokens.from),
             "auth.insecure_no_auth" => (Some(self.insecure_no_auth.value.into()), &self.insecure_no_auth.from),
+            "secrets.key" => {
+                (Some(MASK).filter(|_| !self.secrets_key.value.is_empty()).map(Value::from), &self.secrets_key.from)
+            }
+            "secrets.key_file" => {
+                (text(self.secrets_key_file.value.display().to_string()), &self.secrets_key_file.from)
+            }
+            "secrets.folder" => (
+                self.secrets_folder.value.as_ref().and_then(|folder| text(folder.display().to_string())),
+                &self.secrets_folder.from,
+            ),
+            "secrets.env_prefix" => (text(self.secrets_env_prefix.value.clone()), &self.secrets_env_prefix.from),
             "retention.completed_runs" => (text(self.retention.value.to_string()), &self.retention.from),
             "traces.endpoint" => {
                 (self.traces_endpoint.value.as_deref().map(masked_url).and_then(text), &self.traces_endpoint.from)

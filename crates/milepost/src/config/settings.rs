@@ -28,6 +28,10 @@ settings! {
     DRAIN_SECONDS: "drain_seconds", "MILEPOST_DRAIN_SECONDS", Some("--drain-seconds");
     TOKENS: "auth.tokens", "MILEPOST_TOKEN_HASHES", Some("--token-hash");
     INSECURE_NO_AUTH: "auth.insecure_no_auth", "MILEPOST_INSECURE_NO_AUTH", Some("--insecure-no-auth");
+    SECRETS_KEY: "secrets.key", "MILEPOST_SECRETS_KEY", None;
+    SECRETS_KEY_FILE: "secrets.key_file", "MILEPOST_SECRETS_KEY_FILE", None;
+    SECRETS_FOLDER: "secrets.folder", "MILEPOST_SECRETS_FOLDER", None;
+    SECRETS_ENV_PREFIX: "secrets.env_prefix", "MILEPOST_SECRETS_ENV_PREFIX", None;
     RETENTION: "retention.completed_runs", "MILEPOST_RETENTION", Some("--retention");
     TRACES_ENDPOINT: "traces.endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", None;
     TRACES_HEADERS: "traces.headers", "OTEL_EXPORTER_OTLP_HEADERS", None;

@@ -75,6 +75,7 @@ fn what_is_shown_can_be_read_again_and_holds_no_secret() {
     let file = Layer {
         db: Some("postgres://ada:hunter2@h/d".to_owned()),
         tokens: Some(vec![TokenHash::of("a")]),
+        secrets_key: Some("0a".repeat(32).parse().unwrap()),
         traces_endpoint: Some("http://collector:4318".to_owned()),
         traces_headers: Some("authorization=hunter3".parse().unwrap()),
         ..Layer::default()
@@ -85,7 +86,8 @@ fn what_is_shown_can_be_read_again_and_holds_no_secret() {
     assert!(shown.contains("db = \"postgres://ada:********@h/d\"  # milepost.toml\n"), "{shown}");
     assert!(shown.contains("tokens = [\"sha256:********\"]  # milepost.toml\n"), "{shown}");
     assert!(shown.contains("headers = { authorization = \"********\" }  # milepost.toml\n"), "{shown}");
-    assert!(!shown.contains("hunter"), "{shown}");
+    assert!(shown.contains("key = \"********\"  # milepost.toml\n"), "{shown}");
+    assert!(!shown.contains("hunter") && !shown.contains("0a0a"), "{shown}");
     let read: toml::Table = toml::from_str(&shown).unwrap();
     assert_eq!(read["retention"]["completed_runs"].as_str(), Some("90d"));
     assert_eq!(read["traces"]["endpoint"].as_str(), Some("http://collector:4318"));
@@ -122,7 +124,7 @@ fn traces_go_where_they_are_told() {
 fn every_setting_is_shown() {
     let shown = ServerConfig::new(&Layers::default()).unwrap().as_toml();
     let unset: Vec<&str> = shown.lines().filter(|line| line.ends_with("is not set")).collect();
-    assert_eq!(unset, ["# endpoint is not set"], "{shown}");
+    assert_eq!(unset, ["# key is not set", "# folder is not set", "# endpoint is not set"], "{shown}");
     let count = shown.lines().filter(|line| line.ends_with("  # default")).count();
-    assert_eq!(count, settings::ALL.len() - 1 + Limits::TABLE.len(), "{shown}");
+    assert_eq!(count, settings::ALL.len() - unset.len() + Limits::TABLE.len(), "{shown}");
 }

@@ -28,6 +28,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::ServerConfig;
 use crate::database::Database;
+use crate::output::error::Refusal;
 pub(crate) use file::ServerFile;
 pub(crate) use reporter::Reporter;
 pub(crate) use signals::Signals;
@@ -63,7 +64,7 @@ impl Server {
         // Before store and engine, which count with what is installed when they open.
         milepost_api::metrics::install();
         let store = config.db.value.open().await?;
-        let engine = Arc::new(Engine::open_with(store, engine_config(config)).await?);
+        let engine = Arc::new(Engine::open_with(store, engine_config(config)?).await?);
         let state = AppState::new(engine.clone(), settings(config));
         let answering = tokio::spawn(milepost_api::serve(listener, state.clone()));
         let file = ServerFile::write(&config.data.value, &url);
@@ -148,21 +149,22 @@ fn settings(config: &ServerConfig) -> Settings {
     }
 }
 
-fn engine_config(config: &ServerConfig) -> Config {
+fn engine_config(config: &ServerConfig) -> Result<Config, Refusal> {
     let skills = Skills::built_in(&BuiltInOptions {
         shell: config.allow_shell.value,
         private_addresses: config.allow_private_http.value,
     });
-    Config {
+    Ok(Config {
         workers: true,
         limits: config.limits.clone(),
         inline_concurrency: config.inline_concurrency.value,
         node_lease_ms: node_lease_ms(&config.db.value),
         skills,
         traces: config.traces.clone(),
+        secrets: config.secrets()?,
         retention: config.retention.value.0.map(std::time::Duration::from_secs),
         ..Config::default()
-    }
+    })
 }
 
 /// On one machine a dead process is known by its lock, so looking often costs nothing, and what another process leaves (a

@@ -10,6 +10,7 @@ mod configured;
 mod dev;
 mod ending;
 mod postgres;
+mod secrets;
 mod watched;
 mod watching;
 

@@ -114,6 +114,24 @@ impl Client {
         Ok((status, self.read(&answer)?))
     }
 
+    /// Any `PUT` under `/api/v1`.
+    ///
+    /// # Errors
+    /// The server refuses, or does not answer.
+    pub async fn put<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> Result<T, Error> {
+        let body = serde_json::to_vec(body)?;
+        let answer = self.send(json(self.request(Method::PUT, path, &[]), body)).await?;
+        self.read(&answer.1)
+    }
+
+    /// Any `DELETE` under `/api/v1`.
+    ///
+    /// # Errors
+    /// The server refuses, or does not answer.
+    pub async fn delete(&self, path: &[&str], query: &[(&str, String)]) -> Result<(), Error> {
+        self.send(self.request(Method::DELETE, path, query)).await.map(drop)
+    }
+
     /// A `POST` whose body is ready, and which may take its time.
     pub(crate) async fn post_bytes(&self, path: &[&str], body: Vec<u8>, within: Duration) -> Result<Bytes, Error> {
         let request = json(self.request(Method::POST, path, &[]), body);

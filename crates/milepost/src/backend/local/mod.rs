@@ -2,6 +2,7 @@
 
 mod bulk;
 mod read;
+mod secrets;
 mod start;
 mod steps;
 mod workflows;
@@ -43,7 +44,12 @@ pub(crate) struct RunSettings {
 }
 
 /// The settings of an engine that lives for one command.
-pub(crate) fn config(database: &Database, limits: Limits, private_addresses: bool, log: Option<LogSink>) -> Config {
+pub(crate) fn config(
+    database: &Database,
+    limits: Limits,
+    private_addresses: bool,
+    log: Option<LogSink>,
+) -> Result<Config, Refusal> {
     // On one machine a dead process is known by its lock, so looking often costs nothing, and what another process
     // leaves (a signal that was sent) is seen within a second.
     let node_lease_ms = match database {
@@ -51,7 +57,8 @@ pub(crate) fn config(database: &Database, limits: Limits, private_addresses: boo
         Database::Postgres(_) => 10_000,
     };
     let skills = Skills::built_in(&BuiltInOptions { shell: true, private_addresses });
-    Config { limits, node_lease_ms, skills, log, ..Config::default() }
+    let secrets = crate::config::secrets::of_command(database)?;
+    Ok(Config { limits, node_lease_ms, skills, log, secrets, ..Config::default() })
 }
 
 /// Where traces go, as the variables of OpenTelemetry say it to every program.
@@ -82,7 +89,7 @@ impl Local {
     /// Opens an engine that carries steps out.
     async fn begin(&self, settings: RunSettings) -> anyhow::Result<()> {
         let (log, logs) = settings.logs.then(log_channel).unzip();
-        let config = config(&self.database, settings.limits, settings.private_addresses, log);
+        let config = config(&self.database, settings.limits, settings.private_addresses, log)?;
         let config = Config { inline_concurrency: settings.concurrency, traces: traces()?, ..config };
         let engine = Engine::open_with(self.store.clone(), config).await?;
         self.engine.set(engine)?;
@@ -92,11 +99,12 @@ impl Local {
 
     /// The engine, be it only one that writes.
     async fn engine(&self) -> anyhow::Result<&Engine> {
-        let open = || {
-            let config = config(&self.database, self.limits.clone(), false, None);
-            Engine::open_with(self.store.clone(), Config { takes_steps: false, ..config })
+        let open = || async {
+            let config = config(&self.database, self.limits.clone(), false, None)?;
+            let config = Config { takes_steps: false, ..config };
+            anyhow::Ok(Engine::open_with(self.store.clone(), config).await?)
         };
-        Ok(self.engine.get_or_try_init(open).await?)
+        self.engine.get_or_try_init(open).await
     }
 
     pub(super) async fn close(self) {
