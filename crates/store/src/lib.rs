@@ -3,6 +3,7 @@
 //! One narrow seam shaped like the log: commit a batch, load runs, find due timers, read a projection. The rules of runs
 //! live in the core; what is here maps rows.
 
+pub mod blobs;
 mod groups;
 pub mod memory;
 mod meter;

@@ -1,0 +1,188 @@
+//! What is too large for a database: a folder, or a bucket of S3, Google or Azure.
+//!
+//! Blobs have keys like paths, `runs/1/3f/…/logs/…`; all that belongs to a run is under one prefix. They are written whole and
+//! never changed.
+//!
+//! **Invariant:** when `put` returns, the blob survives the loss of power: in a folder, file and folders are on disk.
+
+mod open;
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
+use milepost_core::id::{OrgId, RunId};
+use object_store::path::Path;
+use object_store::{Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _};
+
+/// Cut by what the caller does next.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BlobError {
+    /// Try again: it is out of reach or overloaded.
+    #[error("the blob store cannot be reached or is busy: {0}")]
+    Unavailable(String),
+    /// No room left on its disk.
+    #[error("the disk of the blob store is full: {0}; free some space")]
+    Full(String),
+    /// It cannot be used as it is set up; the text says why and what to do.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+pub type Result<T, E = BlobError> = std::result::Result<T, E>;
+
+/// A place for blobs. Cheap to clone.
+#[derive(Clone)]
+pub struct Blobs {
+    store: Arc<dyn ObjectStore>,
+    /// What all keys begin with.
+    root: Path,
+    /// Where that is, if it is on this machine.
+    folder: Option<PathBuf>,
+    shown: String,
+}
+
+impl fmt::Debug for Blobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Blobs").field(&self.shown).finish()
+    }
+}
+
+/// Where it is, without anything secret.
+impl fmt::Display for Blobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+/// What all keys of a run begin with. Runs are spread over 256 folders by the end of their ids, which is random.
+#[must_use]
+pub fn prefix_of(org: OrgId, run: RunId) -> String {
+    let id = run.to_string();
+    format!("runs/{}/{}/{id}", org.0, &id[id.len() - 2..])
+}
+
+impl Blobs {
+    /// Writes a blob, and returns when it is safe. One that is there is replaced.
+    ///
+    /// # Errors
+    /// It was not written, or that is not known.
+    pub async fn put(&self, key: &str, content: Bytes) -> Result<()> {
+        let put = self.store.put(&self.path(key)?, content.into()).await;
+        put.map(drop).map_err(|error| self.failed(&error))
+    }
+
+    /// # Errors
+    /// It cannot be read; one that is not there is `None`.
+    pub async fn get(&self, key: &str) -> Result<Option<Bytes>> {
+        self.read(key, GetOptions::default()).await
+    }
+
+    /// Some bytes of a blob, as far as it has them.
+    ///
+    /// # Errors
+    /// It cannot be read; one that is not there is `None`.
+    pub async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        let Some(size) = self.size(key).await? else { return Ok(None) };
+        let range = range.start..range.end.min(size);
+        if range.is_empty() {
+            return Ok(Some(Bytes::new()));
+        }
+        self.read(key, GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() }).await
+    }
+
+    async fn read(&self, key: &str, options: GetOptions) -> Result<Option<Bytes>> {
+        let read = match self.store.get_opts(&self.path(key)?, options).await {
+            Ok(found) => found.bytes().await,
+            Err(error) => Err(error),
+        };
+        self.unless_missing(read)
+    }
+
+    /// How many bytes it has.
+    ///
+    /// # Errors
+    /// That cannot be found out; one that is not there is `None`.
+    pub async fn size(&self, key: &str) -> Result<Option<u64>> {
+        let meta = self.unless_missing(self.store.head(&self.path(key)?).await)?;
+        Ok(meta.map(|meta| meta.size))
+    }
+
+    /// # Errors
+    /// That cannot be found out.
+    pub async fn exists(&self, key: &str) -> Result<bool> {
+        Ok(self.size(key).await?.is_some())
+    }
+
+    /// Removes a blob; one that is not there is gone already.
+    ///
+    /// # Errors
+    /// It may still be there.
+    pub async fn delete(&self, key: &str) -> Result<()> {
+        self.unless_missing(self.store.delete(&self.path(key)?).await).map(drop)
+    }
+
+    /// Removes all blobs whose keys begin with `prefix` and a `/`.
+    ///
+    /// # Errors
+    /// Some of them may still be there.
+    pub async fn delete_prefix(&self, prefix: &str) -> Result<()> {
+        let path = self.path(prefix)?;
+        if let Some(folder) = &self.folder {
+            // With what a process left that died in the middle of a write.
+            let below = folder.join(prefix);
+            return match tokio::fs::remove_dir_all(&below).await {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(BlobError::Unavailable(format!("{} cannot be removed: {error}", below.display())))
+                }
+                _ => Ok(()),
+            };
+        }
+        let keys = self.store.list(Some(&path)).map_ok(|meta| meta.location).boxed();
+        let deleted = self.store.delete_stream(keys).try_for_each(|_| async { Ok(()) }).await;
+        self.unless_missing(deleted).map(drop)
+    }
+
+    fn path(&self, key: &str) -> Result<Path> {
+        let bad = |why: String| BlobError::Unusable(format!("`{key}` is no key of a blob: {why}"));
+        // Without any, everything would be meant.
+        if key.is_empty() || key.starts_with('/') || key.ends_with('/') {
+            return Err(bad("it has parts, and `/` between them".to_owned()));
+        }
+        let key = Path::parse(key).map_err(|error| bad(error.to_string()))?;
+        Ok(self.root.parts().chain(key.parts()).collect())
+    }
+
+    fn unless_missing<T>(&self, read: object_store::Result<T>) -> Result<Option<T>> {
+        match read {
+            Ok(value) => Ok(Some(value)),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    fn failed(&self, error: &Error) -> BlobError {
+        let mut message = error.to_string();
+        let mut cause = std::error::Error::source(error);
+        while let Some(inner) = cause {
+            if inner.downcast_ref().is_some_and(|error: &std::io::Error| {
+                error.kind() == std::io::ErrorKind::StorageFull || error.kind() == std::io::ErrorKind::QuotaExceeded
+            }) {
+                return BlobError::Full(self.shown.clone());
+            }
+            if !message.contains(&inner.to_string()) {
+                message = format!("{message}: {inner}");
+            }
+            cause = inner.source();
+        }
+        match error {
+            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+                BlobError::Unusable(format!("{self} lets nobody in with these credentials: {message}; check them"))
+            }
+            _ => BlobError::Unavailable(format!("{self}: {message}")),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Blobs in a folder and in a bucket. The bucket is in a real server, moto, which this starts: `scripts/python-env` installs it.
+
+#![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use milepost_core::id::{OrgId, RunId};
+use milepost_store::blobs::{BlobError, Blobs, prefix_of};
+
+/// What every place for blobs must do.
+async fn check(blobs: &Blobs) {
+    let (key, other) = ("runs/1/ab/x/logs/1", "runs/1/ab/xy/logs/1");
+    assert_eq!(blobs.get(key).await, Ok(None));
+    assert_eq!(blobs.exists(key).await, Ok(false));
+    assert_eq!(blobs.get_range(key, 0..1).await, Ok(None));
+    blobs.delete(key).await.unwrap();
+    blobs.delete_prefix("runs/1/ab/x").await.unwrap();
+    let content = Bytes::from_static(b"0123456789\0\xff");
+    blobs.put(key, content.clone()).await.unwrap();
+    assert_eq!(blobs.get(key).await, Ok(Some(content.clone())));
+    assert_eq!((blobs.size(key).await, blobs.exists(key).await), (Ok(Some(12)), Ok(true)));
+    for (range, expected) in [(2..5, &b"234"[..]), (9..100, b"9\0\xff"), (12..20, b""), (100..200, b""), (3..3, b"")] {
+        let found = blobs.get_range(key, range.clone()).await;
+        assert_eq!(found, Ok(Some(Bytes::copy_from_slice(expected))), "{range:?}");
+    }
+    blobs.put(key, Bytes::new()).await.unwrap();
+    assert_eq!(blobs.get(key).await, Ok(Some(Bytes::new())), "replaced, and as empty as it may be");
+    blobs.put("runs/1/ab/x/logs/2", content.clone()).await.unwrap();
+    blobs.put(other, content.clone()).await.unwrap();
+    blobs.delete(key).await.unwrap();
+    assert_eq!((blobs.exists(key).await, blobs.exists("runs/1/ab/x/logs/2").await), (Ok(false), Ok(true)));
+    for n in 0..25 {
+        blobs.put(&format!("runs/1/ab/x/more/{n}"), content.clone()).await.unwrap();
+    }
+    blobs.delete_prefix("runs/1/ab/x").await.unwrap();
+    assert_eq!(blobs.exists("runs/1/ab/x/logs/2").await, Ok(false));
+    assert_eq!(blobs.exists("runs/1/ab/x/more/24").await, Ok(false));
+    assert_eq!(blobs.exists(other).await, Ok(true), "another run has an id that begins alike");
+    for bad in ["", "../x", "a/../b", "a//b", "/a"] {
+        let refused = blobs.put(bad, Bytes::new()).await;
+        assert!(matches!(refused, Err(BlobError::Unusable(_))), "{bad}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_folder_has_blobs() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("deep/blobs");
+    let blobs = Blobs::in_folder(&folder).unwrap();
+    check(&blobs).await;
+    let url = format!("file://{}", folder.display());
+    assert_eq!(Blobs::open(&url).unwrap().exists("runs/1/ab/xy/logs/1").await, Ok(true));
+    // What a process left that was killed while it wrote.
+    blobs.put("runs/1/cd/z/1", Bytes::from_static(b"x")).await.unwrap();
+    std::fs::write(folder.join("runs/1/cd/z/2#1"), "half").unwrap();
+    blobs.delete_prefix("runs/1/cd/z").await.unwrap();
+    assert!(!folder.join("runs/1/cd/z").exists());
+}
+
+#[test]
+fn all_of_a_run_is_in_one_place() {
+    let run: RunId = "01a1defb-20b0-76b2-bcac-6128b7360903".parse().unwrap();
+    assert_eq!(prefix_of(OrgId(1), run), "runs/1/03/01a1defb-20b0-76b2-bcac-6128b7360903");
+}
+
+/// A server of S3 that ends with the test.
+struct Moto {
+    child: Child,
+    port: u16,
+}
+
+impl Moto {
+    fn start() -> Moto {
+        let made = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/python-env")).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let programs = String::from_utf8(made.stdout).unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = Command::new(format!("{}/moto_server", programs.trim()));
+        command.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let moto = Moto { child, port };
+        let begun = Instant::now();
+        while moto.request("PUT /bucket").is_none_or(|answer| !answer.starts_with("HTTP/1.1 200")) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "moto does not answer");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        moto
+    }
+
+    fn request(&self, what: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        let request = format!("{what} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Set in the process that has the variables for S3: those are read from the environment, which a test cannot change.
+const INSIDE: &str = "MILEPOST_TEST_INSIDE";
+
+/// Runs one test of this file again, in a process with variables of its own.
+fn again_with(test: &str, variables: &[(&str, &str)]) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1").envs(variables.iter().copied());
+    let output = command.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.contains("1 passed"), "{out}{err}");
+}
+
+#[test]
+fn a_bucket_has_blobs() {
+    if std::env::var(INSIDE).is_ok() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        return runtime.block_on(async {
+            check(&Blobs::open("s3://bucket/some/prefix").unwrap()).await;
+            check(&Blobs::open("s3://bucket").unwrap()).await;
+            let nowhere = Blobs::open("s3://no-such-bucket").unwrap();
+            assert!(nowhere.put("a", Bytes::new()).await.is_err(), "there is no such bucket");
+        });
+    }
+    let moto = Moto::start();
+    let variables = [
+        ("AWS_ENDPOINT_URL", &*format!("http://127.0.0.1:{}", moto.port)),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("NO_PROXY", "127.0.0.1"),
+    ];
+    again_with("a_bucket_has_blobs", &variables);
+    // All of it under the prefix, as the server itself sees it.
+    let listed = moto.request("GET /bucket?list-type=2").unwrap();
+    assert!(listed.contains("<Key>some/prefix/runs/1/ab/xy/logs/1</Key>"), "{listed}");
+}
+
+#[test]
+fn who_cannot_be_reached_is_told_of_soon() {
+    if std::env::var(INSIDE).is_ok() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let gone = runtime.block_on(Blobs::open("s3://bucket").unwrap().get("a"));
+        assert!(matches!(gone, Err(BlobError::Unavailable(_))), "{gone:?}");
+        return;
+    }
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let variables = [
+        ("AWS_ENDPOINT_URL", &*format!("http://{free}")),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("NO_PROXY", "127.0.0.1"),
+    ];
+    again_with("who_cannot_be_reached_is_told_of_soon", &variables);
+}
