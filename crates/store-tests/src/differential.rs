@@ -193,6 +193,7 @@ impl World {
             first_line: small(),
             lines: 1,
             content: vec![u8::try_from(small()).expect("a small number"); 20],
+            blob: None,
         }
     }
 

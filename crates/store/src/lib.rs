@@ -10,6 +10,7 @@ mod meter;
 pub mod migrations;
 pub mod postgres;
 pub mod rows;
+mod run_blobs;
 mod secrets;
 pub mod sqlite;
 
@@ -30,6 +31,7 @@ use rows::{
     TaskRow, TimerRow, TransitionRow, WriteResult,
 };
 
+pub use run_blobs::RunBlobs;
 pub use secrets::SecretStore;
 
 /// Cut by what the caller does next.
@@ -168,6 +170,8 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// The secrets in this database.
     fn secrets(&self) -> &dyn SecretStore;
+    /// Which runs may have something in the blob store.
+    fn run_blobs(&self) -> &dyn RunBlobs;
 
     /// Keeps lines that steps wrote; the same chunk again is no change.
     async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()>;

@@ -12,14 +12,14 @@ pub const SQLITE: &[Migration] = &[
     Migration { version: 1, name: "init", sql: include_str!("migrations/sqlite/0001_init.sql") },
     Migration { version: 2, name: "server", sql: include_str!("migrations/sqlite/0002_server.sql") },
     Migration { version: 3, name: "workers", sql: include_str!("migrations/sqlite/0003_workers.sql") },
-    Migration { version: 4, name: "secrets", sql: include_str!("migrations/sqlite/0004_secrets.sql") },
+    Migration { version: 4, name: "secrets_blobs", sql: include_str!("migrations/sqlite/0004_secrets_blobs.sql") },
 ];
 
 pub const POSTGRES: &[Migration] = &[
     Migration { version: 1, name: "init", sql: include_str!("migrations/postgres/0001_init.sql") },
     Migration { version: 2, name: "server", sql: include_str!("migrations/postgres/0002_server.sql") },
     Migration { version: 3, name: "workers", sql: include_str!("migrations/postgres/0003_workers.sql") },
-    Migration { version: 4, name: "secrets", sql: include_str!("migrations/postgres/0004_secrets.sql") },
+    Migration { version: 4, name: "secrets_blobs", sql: include_str!("migrations/postgres/0004_secrets_blobs.sql") },
 ];
 
 /// The schema that this release works with.

@@ -705,6 +705,7 @@ async fn ended(store: &PostgresStore, run: RunId, at_ms: u64, events: u64) {
         first_line: 0,
         lines: 1,
         content: b"line".to_vec(),
+        blob: None,
     };
     store.append_logs(vec![line]).await.unwrap();
 }
@@ -766,6 +767,42 @@ async fn a_month_of_which_no_run_is_kept_is_dropped() {
     let late = id_at(FEBRUARY + 7);
     assert_eq!(store.commit(batch([insert(late, 1), update(open, 2, 1)])).await.unwrap(), [Written; 2]);
     assert_eq!(store.log_gaps(10).await.unwrap(), []);
+}
+
+/// Blobs are not in the database, and their run's month is dropped with all its rows: the note of them stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_have_outside_is_known_after_their_month_was_dropped() {
+    let (store, url) = store().await;
+    let client = client(&url).await;
+    store.ensure_partitions(us(JANUARY)).await.unwrap();
+    let (with, without) = ((ORG, id_at(JANUARY)), (ORG, id_at(JANUARY + 1)));
+    ended(&store, with.1, FEBRUARY - 1, 3).await;
+    ended(&store, without.1, FEBRUARY - 1, 3).await;
+    store.run_blobs().note(&[with]).await.unwrap();
+    assert_eq!(store.run_blobs().gone(10).await.unwrap(), []);
+    assert_eq!(store.forget_runs(us(MARCH), 10).await.unwrap().partitions, 10, "January and February");
+    assert_eq!(kept(&client, "2020_01").await, (Vec::new(), vec![0; 7]));
+    assert_eq!(store.run_blobs().gone(10).await.unwrap(), [with]);
+    store.run_blobs().clear(&[with]).await.unwrap();
+    assert_eq!(store.run_blobs().gone(10).await.unwrap(), []);
+}
+
+/// Otherwise the note would say that the run is there, and nobody would ever look again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_note_waits_for_whoever_is_forgetting_the_run() {
+    let (store, url) = store().await;
+    let client = client(&url).await;
+    let run = id_at(JANUARY);
+    ended(&store, run, JANUARY + 10, 1).await;
+    let delete = format!("BEGIN; DELETE FROM runs WHERE run_id = '{run}'");
+    client.batch_execute(&delete).await.unwrap();
+    let runs = [(ORG, run)];
+    let note = store.run_blobs().note(&runs);
+    tokio::pin!(note);
+    assert!(tokio::time::timeout(std::time::Duration::from_millis(200), &mut note).await.is_err(), "it waits");
+    client.batch_execute("COMMIT").await.unwrap();
+    note.await.unwrap();
+    assert_eq!(store.run_blobs().gone(10).await.unwrap(), runs);
 }
 
 #[tokio::test(flavor = "multi_thread")]

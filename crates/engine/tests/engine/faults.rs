@@ -322,6 +322,9 @@ impl Store for Faulty {
     fn secrets(&self) -> &dyn milepost_store::SecretStore {
         self.inner.secrets()
     }
+    fn run_blobs(&self) -> &dyn milepost_store::RunBlobs {
+        self.inner.run_blobs()
+    }
     async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {
         let less = |left: usize| left.checked_sub(1);
         if self.lost_logs.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {

@@ -87,6 +87,10 @@ macro_rules! pass_on {
                 self.store.secrets()
             }
 
+            fn run_blobs(&self) -> &dyn milepost_store::RunBlobs {
+                self.store.run_blobs()
+            }
+
             async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
                 self.keep(|| Recorded::Commit(batch.clone()));
                 self.store.commit(batch).await

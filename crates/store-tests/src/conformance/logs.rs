@@ -20,6 +20,7 @@ fn chunk(run: RunId, step: &str, attempts: (u32, u32), first_line: u32, content:
         first_line,
         lines: 2,
         content: content.as_bytes().to_vec(),
+        blob: None,
     }
 }
 
@@ -29,7 +30,7 @@ async fn chunks_are_read_in_order(store: &dyn Store) {
         chunk(run, "B", (1, 1), 0, "first"),
         chunk(run, "a", (1, 1), 0, "second"),
         chunk(run, "a", (1, 1), 2, "third\0"),
-        chunk(run, "a", (1, 2), 0, ""),
+        LogChunkRow { blob: Some("runs/1/logs/x".to_owned()), ..chunk(run, "a", (1, 2), 0, "") },
         chunk(run, "a", (2, 1), 0, "fifth"),
         chunk(run, "a[0]", (1, 1), 0, "sixth"),
     ];

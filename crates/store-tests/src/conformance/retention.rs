@@ -32,6 +32,7 @@ pub(super) async fn check(store: &Arc<dyn Store>) {
     a_base_goes_after_those_built_upon_it(&**store).await;
     those_that_ended_first_go_first(&**store).await;
     a_long_run_is_there_as_a_whole_or_not_at_all(store).await;
+    what_a_run_has_outside_is_known_when_it_is_gone(&**store).await;
 }
 
 fn day(day: i64) -> Timestamp {
@@ -107,6 +108,7 @@ async fn a_run_goes_with_all_that_belongs_to_it(store: &dyn Store) {
         first_line: 0,
         lines: 1,
         content: vec![0; 10_000],
+        blob: None,
     };
     for run in [run, other] {
         let rest = RunWrite {
@@ -269,4 +271,29 @@ async fn a_long_run_is_there_as_a_whole_or_not_at_all(store: &Arc<dyn Store>) {
     assert_eq!(forgetting.await.unwrap(), 1);
     assert_eq!(store.events_at(ORG, run, &[1, EVENTS / 2, EVENTS]).await.unwrap(), []);
     assert_eq!(store.head(ORG, bystander).await.unwrap().unwrap().last_seq, seq);
+}
+
+async fn what_a_run_has_outside_is_known_when_it_is_gone(store: &dyn Store) {
+    let blobs = store.run_blobs();
+    let gone = async || blobs.gone(ALL).await.unwrap().into_iter().map(|(_, run)| run).collect::<Vec<_>>();
+    let old = end_at(store, Completed, day(2)).await;
+    let (plain, young, never) = (end_at(store, Failed, day(2)).await, new_run(), old_run());
+    written(store, start(young, 1)).await;
+    blobs.note(&[(ORG, old), (ORG, young)]).await.unwrap();
+    blobs.note(&[(ORG, young)]).await.unwrap();
+    blobs.note(&[]).await.unwrap();
+    assert!(gone().await.iter().all(|run| ![old, plain, young].contains(run)));
+    assert_eq!(forget(store, spring()).await, 2);
+    // One that comes late is of a run that is gone already.
+    blobs.note(&[(ORG, never)]).await.unwrap();
+    let found = gone().await;
+    assert!(found.contains(&old) && found.contains(&never), "{found:?}");
+    assert!(!found.contains(&plain) && !found.contains(&young), "{found:?}");
+    assert_eq!(blobs.gone(1).await.unwrap().len(), 1);
+    blobs.clear(&[(ORG, old), (ORG, never), (ORG, young), (OrgId(2), old)]).await.unwrap();
+    assert!(gone().await.iter().all(|run| ![old, never].contains(run)));
+    // The one that is there has its note still, and what comes for the other one is found again.
+    blobs.note(&[(ORG, old)]).await.unwrap();
+    assert!(gone().await.contains(&old));
+    blobs.clear(&[(ORG, old)]).await.unwrap();
 }

@@ -1,5 +1,6 @@
 //! Runs in memory: plain maps behind one lock. What the other stores are compared with, and what tests of the engine use.
 
+mod run_blobs;
 mod secrets;
 mod tables;
 mod tasks;
@@ -317,6 +318,10 @@ impl Store for MemoryStore {
     }
 
     fn secrets(&self) -> &dyn crate::SecretStore {
+        self
+    }
+
+    fn run_blobs(&self) -> &dyn crate::RunBlobs {
         self
     }
 

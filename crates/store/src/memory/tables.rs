@@ -40,6 +40,8 @@ pub(super) struct Tables {
     pub(super) tags: BTreeMap<(OrgId, String), TagRow>,
     pub(super) revisions: BTreeMap<(OrgId, Digest), Uuid>,
     pub(super) logs: BTreeMap<(Key, LogPosition), LogChunkRow>,
+    /// Whether the run is forgotten.
+    pub(super) run_blobs: BTreeMap<Key, bool>,
     pub(super) secrets: super::secrets::Secrets,
     pub(super) snapshots: BTreeMap<Key, SnapshotRow>,
     pub(super) steps: BTreeMap<(Key, String), StepRow>,
@@ -268,6 +270,7 @@ impl Tables {
         self.snapshots.retain(|key, _| !keys.contains(key));
         self.steps.retain(|(key, _), _| !keys.contains(key));
         self.logs.retain(|(key, _), _| !keys.contains(key));
+        self.run_blobs.iter_mut().filter(|(key, _)| keys.contains(key)).for_each(|(_, gone)| *gone = true);
         Forgotten { runs: keys.len() as u64, more: more || frees_others, ..Forgotten::default() }
     }
 

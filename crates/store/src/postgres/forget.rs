@@ -105,6 +105,8 @@ static TAKE: LazyLock<String> = LazyLock::new(|| {
              DELETE FROM run_slots AS p USING chosen AS c WHERE p.run_id = c.run_id AND p.org_id = c.org_id
          ), armed AS (
              DELETE FROM timers AS t USING chosen AS c WHERE t.run_id = c.run_id AND t.org_id = c.org_id
+         ), outside AS (
+             UPDATE run_blobs AS b SET gone = true FROM chosen AS c WHERE b.run_id = c.run_id AND b.org_id = c.org_id
          ), noted AS (
              INSERT INTO forgotten_runs (org_id, run_id) SELECT org_id, run_id FROM heads ON CONFLICT DO NOTHING
          )

@@ -20,10 +20,11 @@ pub(super) async fn append(connection: &Object, chunks: &[LogChunkRow]) -> Resul
     let first: Vec<i64> = chunks.iter().map(|chunk| i64::from(chunk.first_line)).collect();
     let lines: Vec<i64> = chunks.iter().map(|chunk| i64::from(chunk.lines)).collect();
     let content: Vec<&[u8]> = chunks.iter().map(|chunk| chunk.content.as_slice()).collect();
-    let sql = "INSERT INTO step_logs (org_id, run_id, step_id, logical_attempt, engine_attempt, first_line, lines, content)
-               SELECT * FROM unnest($1::int4[], $2::uuid[], $3::text[], $4::int4[], $5::int4[], $6::int8[], $7::int8[], $8::bytea[])
+    let blobs: Vec<Option<&str>> = chunks.iter().map(|chunk| chunk.blob.as_deref()).collect();
+    let sql = "INSERT INTO step_logs (org_id, run_id, step_id, logical_attempt, engine_attempt, first_line, lines, content, blob)
+               SELECT * FROM unnest($1::int4[], $2::uuid[], $3::text[], $4::int4[], $5::int4[], $6::int8[], $7::int8[], $8::bytea[], $9::text[])
                ON CONFLICT DO NOTHING";
-    query(connection, sql, &[&orgs, &runs, &steps, &logical, &engine, &first, &lines, &content]).await?;
+    query(connection, sql, &[&orgs, &runs, &steps, &logical, &engine, &first, &lines, &content, &blobs]).await?;
     Ok(())
 }
 
@@ -69,7 +70,7 @@ pub(super) async fn lines(
 fn chunks_of(one_step: bool) -> String {
     let step = if one_step { "AND step_id = $8" } else { "" };
     format!(
-        "SELECT org_id, run_id, step_id, logical_attempt, engine_attempt, first_line, lines, content
+        "SELECT org_id, run_id, step_id, logical_attempt, engine_attempt, first_line, lines, content, blob
          FROM step_logs
          WHERE run_id = $1 AND org_id = $2 AND (step_id, logical_attempt, engine_attempt, first_line) > ($3, $4, $5, $6) {step}
          ORDER BY step_id, logical_attempt, engine_attempt, first_line LIMIT $7"
@@ -86,6 +87,7 @@ fn chunk(row: &Row) -> Result<LogChunkRow> {
         first_line: number(col(row, 5)?)?,
         lines: number(col(row, 6)?)?,
         content: col(row, 7)?,
+        blob: col(row, 8)?,
     })
 }
 

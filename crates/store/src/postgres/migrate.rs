@@ -31,6 +31,7 @@ const TABLES: &[(i32, &str)] = &[
     (2, "forgotten_runs"),
     (4, "secrets"),
     (4, "secret_versions"),
+    (4, "run_blobs"),
 ];
 
 /// The schema that this release works with.

@@ -24,6 +24,7 @@ mod project;
 mod queues;
 mod registry;
 mod replay;
+mod run_blobs;
 mod runs;
 mod secrets;
 mod task_columns;
@@ -309,6 +310,10 @@ impl Store for PostgresStore {
     }
 
     fn secrets(&self) -> &dyn crate::SecretStore {
+        self
+    }
+
+    fn run_blobs(&self) -> &dyn crate::RunBlobs {
         self
     }
 

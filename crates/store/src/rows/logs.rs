@@ -14,6 +14,8 @@ pub struct LogChunkRow {
     pub first_line: u32,
     pub lines: u32,
     pub content: Vec<u8>,
+    /// Where the content is, in the blob store, if it is not here.
+    pub blob: Option<String>,
 }
 
 /// Where a chunk stands among those of its run; chunks are read in this order.

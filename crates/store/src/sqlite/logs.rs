@@ -10,11 +10,12 @@ use crate::rows::{LogChunkRow, LogPosition};
 
 pub(super) fn append(tx: &Connection, chunks: &[LogChunkRow]) -> Result<()> {
     let mut statement = tx.prepare_cached(
-        "INSERT INTO step_logs (org_id, run_id, step_id, logical_attempt, engine_attempt, first_line, lines, content)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        "INSERT INTO step_logs (org_id, run_id, step_id, logical_attempt, engine_attempt, first_line, lines, content, blob)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
     )?;
     for chunk in chunks {
-        let LogChunkRow { org, run, step_id, logical_attempt, engine_attempt, first_line, lines, content } = chunk;
+        let LogChunkRow { org, run, step_id, logical_attempt, engine_attempt, first_line, lines, content, blob } =
+            chunk;
         statement.execute(params![
             org.0,
             id(run),
@@ -23,7 +24,8 @@ pub(super) fn append(tx: &Connection, chunks: &[LogChunkRow]) -> Result<()> {
             engine_attempt,
             first_line,
             lines,
-            content
+            content,
+            blob
         ])?;
     }
     Ok(())
@@ -44,7 +46,7 @@ pub(super) fn lines(
     Ok(end.unwrap_or(0))
 }
 
-const CHUNK: &str = "SELECT org_id, run_id, step_id, logical_attempt, engine_attempt, first_line, lines, content
+const CHUNK: &str = "SELECT org_id, run_id, step_id, logical_attempt, engine_attempt, first_line, lines, content, blob
     FROM step_logs WHERE org_id = ? AND run_id = ?";
 const ORDER: &str = "ORDER BY step_id, logical_attempt, engine_attempt, first_line LIMIT ?";
 const AFTER: &str = "(step_id, logical_attempt, engine_attempt, first_line) > (?, ?, ?, ?)";
@@ -81,5 +83,6 @@ fn chunk(row: &Row) -> rusqlite::Result<LogChunkRow> {
         first_line: columns.get()?,
         lines: columns.get()?,
         content: columns.get()?,
+        blob: columns.get()?,
     })
 }

@@ -16,6 +16,7 @@ mod queues;
 mod read;
 mod readers;
 mod replay;
+mod run_blobs;
 mod secrets;
 mod tasks;
 mod whole;
@@ -350,6 +351,10 @@ impl Store for SqliteStore {
     }
 
     fn secrets(&self) -> &dyn crate::SecretStore {
+        self
+    }
+
+    fn run_blobs(&self) -> &dyn crate::RunBlobs {
         self
     }
 

@@ -22,3 +22,17 @@ CREATE TABLE secret_versions (
     created_at INTEGER NOT NULL,
     PRIMARY KEY (org_id, name, version)
 ) STRICT;
+
+-- Chunks of logs that are too large for a row: their key in the blob store. Their content is empty here.
+ALTER TABLE step_logs ADD COLUMN blob TEXT;
+
+-- Runs that may have something in the blob store; written before anything is put there. Those whose head is gone have it
+-- removed, then their row here.
+CREATE TABLE run_blobs (
+    org_id INTEGER NOT NULL,
+    run_id BLOB NOT NULL,
+    gone   INTEGER NOT NULL,
+    PRIMARY KEY (org_id, run_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX run_blobs_gone ON run_blobs (org_id, run_id) WHERE gone = 1;
