@@ -115,6 +115,7 @@ impl From<EngineError> for Problem {
             EngineError::AfterLastEvent { .. } => StatusCode::CONFLICT,
             EngineError::UnknownSkills(_) | EngineError::BadTag(_) => StatusCode::UNPROCESSABLE_ENTITY,
             EngineError::Store(error) => return error.into(),
+            EngineError::Blobs(_) => StatusCode::SERVICE_UNAVAILABLE,
             EngineError::Corrupt { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             EngineError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         };

@@ -15,6 +15,7 @@ use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_core::trace::TraceContext;
 use milepost_store::Store;
+use milepost_store::blobs::Blobs;
 use milepost_store::rows::{Deployed, HeadRow, RunFilter, TransitionRow};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -54,6 +55,8 @@ pub struct Config {
     pub log: Option<LogSink>,
     /// Where secrets are looked for.
     pub secrets: SecretsConfig,
+    /// Where large pieces of logs are kept; in the database if it is not said. All engines of a database need the same.
+    pub blobs: Option<Blobs>,
     /// How long runs that have ended are kept; for ever if it is not said.
     pub retention: Option<Duration>,
     /// Without it the engine only writes what it is asked to: it begins no steps, fires no timers and takes nothing over.
@@ -77,6 +80,7 @@ impl Default for Config {
             clock: Arc::new(SystemClock),
             log: None,
             secrets: SecretsConfig::default(),
+            blobs: None,
             retention: None,
             takes_steps: true,
             workers: false,
@@ -130,6 +134,7 @@ pub struct Engine {
     secrets: Arc<Secrets>,
     projector: ProjectorHandle,
     pub(crate) logs: LogHandle,
+    pub(crate) blobs: Option<Blobs>,
     watchers: Arc<Watchers>,
     streams: Arc<Hub>,
     telemetry: Telemetry,
@@ -206,7 +211,7 @@ impl Engine {
         let timers = Timers { store: store.clone(), clock: config.clock.clone(), inbox: inbox.clone(), handle: timers };
         let projector_task =
             Projector::new(store.clone(), config.clock.clone(), projector_inbox, telemetry.metrics.clone());
-        let log_writer = LogWriter { store: store.clone(), inbox: log_inbox };
+        let log_writer = LogWriter::new(store.clone(), log_inbox, config.blobs.clone());
         let mut services = vec![
             tokio::spawn(projector_task.run()),
             tokio::spawn(herald.run()),
@@ -236,7 +241,8 @@ impl Engine {
             services.push(tokio::spawn(keeper.run()));
             services.extend(config.retention.map(|keep| {
                 let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
-                tokio::spawn(Retention { store: store.clone(), clock: config.clock.clone(), keep_ms }.run())
+                let (store, clock, blobs) = (store.clone(), config.clock.clone(), config.blobs.clone());
+                tokio::spawn(Retention { store, clock, blobs, keep_ms }.run())
             }));
             services.extend([tokio::spawn(reaper.run()), tokio::spawn(timers.run()), tokio::spawn(lookout.run())]);
         } else {
@@ -258,6 +264,7 @@ impl Engine {
             secrets,
             projector,
             logs,
+            blobs: config.blobs,
             watchers,
             streams,
             telemetry: telemetry.without_traces(),

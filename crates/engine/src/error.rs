@@ -4,6 +4,7 @@ use milepost_core::document::Problem;
 use milepost_core::id::{RunId, TaskId};
 use milepost_core::run::Rejection;
 use milepost_store::StoreError;
+use milepost_store::blobs::BlobError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -38,6 +39,8 @@ pub enum EngineError {
     UnknownSkills(Vec<(String, String)>),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Blobs(#[from] BlobError),
     /// What is stored makes no sense: stop this run and tell someone.
     #[error("run {run} cannot be read: {reason}")]
     Corrupt { run: RunId, reason: String },
@@ -58,7 +61,11 @@ impl EngineError {
     /// The same may succeed when it is tried again.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        matches!(self, EngineError::Store(StoreError::Unavailable(_) | StoreError::DiskFull(_)))
+        matches!(
+            self,
+            EngineError::Store(StoreError::Unavailable(_) | StoreError::DiskFull(_))
+                | EngineError::Blobs(BlobError::Unavailable(_))
+        )
     }
 
     /// A stable word for programs.
@@ -76,6 +83,7 @@ impl EngineError {
             EngineError::NoSuchWorkflow(_) => "unknown_workflow",
             EngineError::UnknownSkills(_) => "unknown_skill",
             EngineError::Store(StoreError::Unavailable(_)) => "store_unavailable",
+            EngineError::Blobs(_) => "blobs_unavailable",
             EngineError::Store(StoreError::DiskFull(_)) => "disk_full",
             EngineError::Store(StoreError::Refused(_)) => "store_refused",
             EngineError::Store(StoreError::Corrupt(_)) | EngineError::Corrupt { .. } => "corrupt",

@@ -1,11 +1,15 @@
-//! Retention: runs that ended long ago are forgotten, with all that belongs to them.
+//! Retention: runs that ended long ago are forgotten, with all that belongs to them: first in the database, where others see
+//! them, then in the blob store.
 //!
 //! **Invariant:** commits come first: after each batch this waits four times as long as the batch took.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::StreamExt as _;
+use milepost_core::id::{OrgId, RunId};
 use milepost_core::time::Timestamp;
+use milepost_store::blobs::{BlobError, Blobs, prefix_of};
 use milepost_store::rows::Forgotten;
 use milepost_store::{Result, Store};
 
@@ -18,12 +22,16 @@ const FIRST: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// The same when somebody else was in the way.
 const BLOCKED: Duration = Duration::from_secs(10 * 60);
+/// Runs whose blobs are removed between two looks, and how many at once.
+const BLOB_RUNS: u32 = 100;
+const BLOBS_AT_ONCE: usize = 8;
 /// At least so long between two batches.
 const PAUSE: Duration = Duration::from_millis(10);
 
 pub(crate) struct Retention {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) blobs: Option<Blobs>,
     /// How long a run that has ended is kept.
     pub(crate) keep_ms: u64,
 }
@@ -55,7 +63,39 @@ impl Retention {
             let Forgotten { runs, partitions, .. } = forgotten;
             tracing::info!(runs, partitions, "runs that ended long ago are forgotten");
         }
-        Ok(if forgotten.more { BLOCKED } else { INTERVAL })
+        let blobs_left = self.remove_blobs().await?;
+        Ok(if forgotten.more || blobs_left { BLOCKED } else { INTERVAL })
+    }
+
+    /// Removes what runs that are gone have in the blob store, then the note that there is something. Whoever dies in the
+    /// middle leaves the note. Answers whether there is something left that could not be removed.
+    async fn remove_blobs(&self) -> Result<bool> {
+        let Some(blobs) = &self.blobs else { return Ok(false) };
+        let mut removed = 0;
+        loop {
+            let runs = self.store.run_blobs().gone(BLOB_RUNS).await?;
+            if runs.is_empty() {
+                break;
+            }
+            let remove = |run: (OrgId, RunId)| async move {
+                let gone = blobs.delete_prefix(&prefix_of(run.0, run.1)).await;
+                gone.map(|()| run)
+            };
+            let outcomes: Vec<std::result::Result<_, BlobError>> =
+                futures::stream::iter(runs).map(remove).buffer_unordered(BLOBS_AT_ONCE).collect().await;
+            let (gone, failed): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(std::result::Result::is_ok);
+            let gone: Vec<(OrgId, RunId)> = gone.into_iter().flatten().collect();
+            self.store.run_blobs().clear(&gone).await?;
+            removed += gone.len();
+            if let Some(error) = failed.into_iter().find_map(std::result::Result::err) {
+                tracing::warn!(%error, "blobs of runs that are gone cannot be removed now");
+                return Ok(true);
+            }
+        }
+        if removed > 0 {
+            tracing::info!(runs = removed, "blobs of runs that are gone are removed");
+        }
+        Ok(false)
     }
 
     pub(crate) async fn run(self) {
@@ -77,7 +117,6 @@ fn pause_after(took: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use milepost_core::id::RunId;
     use milepost_core::status::RunStatus;
     use milepost_store::memory::MemoryStore;
 
@@ -101,7 +140,7 @@ mod tests {
         let clock = Arc::new(ManualClock::at(Timestamp(1_800_000_000_000_000)));
         let config = Config { clock: clock.clone(), ..Config::default() };
         let engine = Engine::open_with(store.clone(), config).await.unwrap();
-        let retention = Retention { store: store.clone(), clock: clock.clone(), keep_ms: 10 * DAY_MS };
+        let retention = Retention { store: store.clone(), clock: clock.clone(), blobs: None, keep_ms: 10 * DAY_MS };
         Kept { store, clock, engine, retention }
     }
 
@@ -173,6 +212,33 @@ mod tests {
         kept.clock.advance_ms(11 * DAY_MS);
         kept.retention.pass().await.unwrap();
         assert!(matches!(kept.engine.signal(run, go).await, Err(EngineError::NoSuchRun(gone)) if gone == run));
+    }
+
+    #[tokio::test]
+    async fn what_a_run_has_in_the_blob_store_goes_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut kept = kept().await;
+        let run = ended(&kept, "{name: a, steps: {a: {skill: noop}}}").await;
+        let open = "{name: w, steps: {w: {skill: wait, input: {signal: go}}}}";
+        let open = kept.engine.start_document(open, NewRun::default()).await.unwrap().run;
+        let blobs = Blobs::in_folder(folder.path());
+        let key = |run| format!("{}/logs/1", prefix_of(OrgId::DEFAULT, run));
+        kept.store.run_blobs().note(&[(OrgId::DEFAULT, run), (OrgId::DEFAULT, open)]).await.unwrap();
+        for run in [run, open] {
+            blobs.put(&key(run), "lines".into()).await.unwrap();
+        }
+        // A process that had not heard of the blob store, or died in between, leaves the note.
+        kept.clock.advance_ms(11 * DAY_MS);
+        assert_eq!(kept.retention.pass().await.unwrap(), INTERVAL);
+        assert_eq!((kept.store.count_runs().await.unwrap(), blobs.exists(&key(run)).await), (1, Ok(true)));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        kept.retention.blobs = Some(Blobs::in_folder(file.path()));
+        assert_eq!(kept.retention.pass().await.unwrap(), BLOCKED, "it cannot be removed there");
+        kept.retention.blobs = Some(blobs.clone());
+        assert_eq!(kept.retention.pass().await.unwrap(), INTERVAL);
+        assert_eq!(blobs.exists(&key(run)).await, Ok(false));
+        assert_eq!(blobs.exists(&key(open)).await, Ok(true), "an open run keeps its blobs");
+        assert!(kept.store.run_blobs().gone(10).await.unwrap().is_empty());
     }
 
     #[test]

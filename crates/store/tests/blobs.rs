@@ -2,14 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod moto;
+
+use std::net::TcpListener;
+use std::process::Command;
 
 use bytes::Bytes;
 use milepost_core::id::{OrgId, RunId};
 use milepost_store::blobs::{BlobError, Blobs, prefix_of};
+use moto::{Moto, variables};
 
 /// What every place for blobs must do.
 async fn check(blobs: &Blobs) {
@@ -50,7 +51,10 @@ async fn check(blobs: &Blobs) {
 async fn a_folder_has_blobs() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("deep/blobs");
-    let blobs = Blobs::in_folder(&folder).unwrap();
+    let blobs = Blobs::in_folder(&folder);
+    assert_eq!(blobs.get("runs/1/ab/x").await, Ok(None));
+    blobs.delete_prefix("runs/1/ab/x").await.unwrap();
+    assert!(!home.path().join("deep").exists(), "reading makes nothing");
     check(&blobs).await;
     let url = format!("file://{}", folder.display());
     assert_eq!(Blobs::open(&url).unwrap().exists("runs/1/ab/xy/logs/1").await, Ok(true));
@@ -67,54 +71,13 @@ fn all_of_a_run_is_in_one_place() {
     assert_eq!(prefix_of(OrgId(1), run), "runs/1/03/01a1defb-20b0-76b2-bcac-6128b7360903");
 }
 
-/// A server of S3 that ends with the test.
-struct Moto {
-    child: Child,
-    port: u16,
-}
-
-impl Moto {
-    fn start() -> Moto {
-        let made = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/python-env")).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let programs = String::from_utf8(made.stdout).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut command = Command::new(format!("{}/moto_server", programs.trim()));
-        command.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let moto = Moto { child, port };
-        let begun = Instant::now();
-        while moto.request("PUT /bucket").is_none_or(|answer| !answer.starts_with("HTTP/1.1 200")) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "moto does not answer");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        moto
-    }
-
-    fn request(&self, what: &str) -> Option<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
-        let request = format!("{what} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        Some(answer)
-    }
-}
-
-impl Drop for Moto {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Set in the process that has the variables for S3: those are read from the environment, which a test cannot change.
 const INSIDE: &str = "MILEPOST_TEST_INSIDE";
 
 /// Runs one test of this file again, in a process with variables of its own.
-fn again_with(test: &str, variables: &[(&str, &str)]) {
+fn again_with(test: &str, port: u16) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1").envs(variables.iter().copied());
+    command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1").envs(variables(port));
     let output = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && out.contains("1 passed"), "{out}{err}");
@@ -132,15 +95,7 @@ fn a_bucket_has_blobs() {
         });
     }
     let moto = Moto::start();
-    let variables = [
-        ("AWS_ENDPOINT_URL", &*format!("http://127.0.0.1:{}", moto.port)),
-        ("AWS_ALLOW_HTTP", "true"),
-        ("AWS_REGION", "us-east-1"),
-        ("AWS_ACCESS_KEY_ID", "test"),
-        ("AWS_SECRET_ACCESS_KEY", "test"),
-        ("NO_PROXY", "127.0.0.1"),
-    ];
-    again_with("a_bucket_has_blobs", &variables);
+    again_with("a_bucket_has_blobs", moto.port());
     // All of it under the prefix, as the server itself sees it.
     let listed = moto.request("GET /bucket?list-type=2").unwrap();
     assert!(listed.contains("<Key>some/prefix/runs/1/ab/xy/logs/1</Key>"), "{listed}");
@@ -155,13 +110,5 @@ fn who_cannot_be_reached_is_told_of_soon() {
         return;
     }
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let variables = [
-        ("AWS_ENDPOINT_URL", &*format!("http://{free}")),
-        ("AWS_ALLOW_HTTP", "true"),
-        ("AWS_REGION", "us-east-1"),
-        ("AWS_ACCESS_KEY_ID", "test"),
-        ("AWS_SECRET_ACCESS_KEY", "test"),
-        ("NO_PROXY", "127.0.0.1"),
-    ];
-    again_with("who_cannot_be_reached_is_told_of_soon", &variables);
+    again_with("who_cannot_be_reached_is_told_of_soon", free.port());
 }

@@ -82,6 +82,7 @@ impl Chunks {
             first_line: number,
             lines: 1,
             content: text,
+            blob: None,
         });
     }
 

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   skill ── say ──► bounded queue ──► writer: gathers for a moment, puts lines into rows ──► store.append_logs
-//!             (no room: the line is left out, and that is said)
+//!             (no room: the line is left out, and that is said)          └─ what is large ─► blob store
 //! ```
 //!
 //! **Invariant:** nothing here makes a step or a commit wait: neither a slow store nor a step that says too much.
 
 mod attempt;
 mod chunk;
+mod outside;
 mod read;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use milepost_core::time::Timestamp;
+use milepost_store::blobs::Blobs;
 use milepost_store::rows::LogChunkRow;
 use milepost_store::{Store, StoreError};
 use tokio::sync::{Notify, mpsc};
@@ -26,6 +28,7 @@ use crate::skills::{LogLine, LogSink};
 pub(crate) use attempt::{AttemptKey, AttemptLog};
 use attempt::{Left, Line};
 use chunk::Chunks;
+use outside::Outside;
 pub use read::{LogLineView, LogPage};
 
 /// Lines that may wait to be stored, and what they may weigh.
@@ -140,11 +143,17 @@ pub(crate) struct LogInbox {
 /// Stores what steps say.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) inbox: LogInbox,
+    store: Arc<dyn Store>,
+    inbox: LogInbox,
+    outside: Option<Outside>,
 }
 
 impl LogWriter {
+    pub(crate) fn new(store: Arc<dyn Store>, inbox: LogInbox, blobs: Option<Blobs>) -> LogWriter {
+        let outside = blobs.map(|blobs| Outside::new(store.clone(), blobs));
+        LogWriter { store, inbox, outside }
+    }
+
     pub(crate) async fn run(mut self) {
         let mut messages = Vec::new();
         let mut flushed = Vec::new();
@@ -189,9 +198,12 @@ impl LogWriter {
     }
 
     /// A store that cannot take them now is asked again for some time; what it will not have is given up.
-    async fn write(&self, rows: Vec<LogChunkRow>) {
+    async fn write(&mut self, mut rows: Vec<LogChunkRow>) {
         if rows.is_empty() {
             return;
+        }
+        if let Some(outside) = &mut self.outside {
+            outside.take(&mut rows).await;
         }
         for tried in 1.. {
             let patience = if self.inbox.shared.closing.load(Ordering::Relaxed) { LAST_TRIES } else { TRIES };

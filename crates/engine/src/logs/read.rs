@@ -54,17 +54,19 @@ impl Engine {
         limit: u32,
     ) -> Result<LogPage, EngineError> {
         let mut from = cursor.as_deref().map(Cursor::parse).transpose()?;
-        self.check_step(run, step).await?;
+        let created_at = self.check_step(run, step).await?;
         // What was said a moment ago on this node is on its way; a store that is stuck must not hold up a reader.
         let _ = tokio::time::timeout(PATIENCE, self.logs.flush()).await;
-        let mut page = Page { limit: limit.max(1) as usize, lines: Vec::new() };
+        let mut page = Page { limit: limit.max(1) as usize, lines: Vec::new(), at: created_at };
         loop {
             let after = from.as_ref().map(|from| &from.after);
-            let rows = self.store.logs(self.org, run, step, after, ROWS).await?;
-            let more = rows.len() == ROWS as usize;
-            let last = rows.last().map(LogChunkRow::position);
             let skip = from.as_ref().map_or(0, |from| from.skip);
-            page.take(&rows, skip);
+            let mut rows = self.store.logs(self.org, run, step, after, ROWS).await?;
+            let found = rows.len();
+            rows.truncate(page.needs(&rows, skip));
+            let more = rows.len() < found || found == ROWS as usize;
+            let last = rows.last().map(LogChunkRow::position);
+            page.take(&self.filled(rows).await?, skip);
             match last.filter(|_| more && !page.is_full()) {
                 Some(after) => from = Some(Cursor { after, skip: 0 }),
                 None => return Ok(page.close()),
@@ -72,14 +74,26 @@ impl Engine {
         }
     }
 
-    async fn check_step(&self, run: RunId, step: Option<&str>) -> Result<(), EngineError> {
+    /// Answers when the run was created.
+    async fn check_step(&self, run: RunId, step: Option<&str>) -> Result<Timestamp, EngineError> {
         let head = self.head(run).await?;
-        let Some(name) = step else { return Ok(()) };
+        let Some(name) = step else { return Ok(head.created_at) };
         let plan = self.plans.by_hash(self.org, head.plan_hash).await?;
         match StepRef::parse(name, &plan) {
-            Some(_) => Ok(()),
+            Some(_) => Ok(head.created_at),
             None => Err(unknown_step(name, &plan).into()),
         }
+    }
+
+    /// The rows with what is elsewhere; nothing where it is gone.
+    async fn filled(&self, rows: Vec<LogChunkRow>) -> Result<Vec<LogChunkRow>, EngineError> {
+        let fill = |mut row: LogChunkRow| async {
+            if let (Some(key), Some(blobs)) = (&row.blob, &self.blobs) {
+                row.content = blobs.get(key).await?.map(Vec::from).unwrap_or_default();
+            }
+            Ok(row)
+        };
+        futures::future::try_join_all(rows.into_iter().map(fill)).await
     }
 }
 
@@ -87,6 +101,8 @@ impl Engine {
 struct Page {
     limit: usize,
     lines: Vec<(Cursor, LogLineView)>,
+    /// When the last line was said; before the first, when the run was created.
+    at: Timestamp,
 }
 
 impl Page {
@@ -94,14 +110,28 @@ impl Page {
         self.lines.len() > self.limit
     }
 
+    /// How many of these rows it takes to be full; of the first row `skip` lines are not wanted.
+    fn needs(&self, rows: &[LogChunkRow], skip: u32) -> usize {
+        let wanted = (self.limit + 1).saturating_sub(self.lines.len()).saturating_add(skip as usize);
+        let mut lines = 0;
+        let is_needed = |row: &&LogChunkRow| {
+            let before = lines;
+            lines += row.lines as usize;
+            before < wanted
+        };
+        rows.iter().take_while(is_needed).count()
+    }
+
     /// Takes lines of rows that follow each other; of the first row those after the first `skip`.
     fn take(&mut self, rows: &[LogChunkRow], skip: u32) {
         for (place, row) in rows.iter().enumerate() {
             let skip = if place == 0 { skip } else { 0 };
-            for (index, line) in lines_of(row).filter(|(index, _)| *index >= skip) {
+            let missing = (row.blob.is_some() && row.content.is_empty()).then(|| (0, missing(row, self.at)));
+            for (index, line) in lines_of(row).chain(missing).filter(|(index, _)| *index >= skip) {
                 if self.is_full() {
                     return;
                 }
+                self.at = line.at;
                 self.lines.push((Cursor::at(row, index), view(row, index, line)));
             }
         }
@@ -111,6 +141,12 @@ impl Page {
         let next_cursor = if self.is_full() { self.lines.pop().map(|(cursor, _)| cursor.to_string()) } else { None };
         LogPage { items: self.lines.into_iter().map(|(_, line)| line).collect(), next_cursor }
     }
+}
+
+/// What stands for lines that were kept in the blob store and are not there.
+fn missing(row: &LogChunkRow, at: Timestamp) -> StoredLine {
+    let text = format!("[milepost: lines missing here: {}; their blob is not in the blob store]", row.lines);
+    StoredLine { at, stream: LogStream::Log, text }
 }
 
 fn view(row: &LogChunkRow, index: u32, line: StoredLine) -> LogLineView {

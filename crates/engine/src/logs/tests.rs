@@ -31,7 +31,7 @@ impl Kept {
     /// `3 stdout text`: all that is stored of a step.
     async fn lines(&mut self, step: &str) -> Vec<String> {
         if let Some(inbox) = self.inbox.take() {
-            tokio::spawn(LogWriter { store: self.store.clone(), inbox }.run());
+            tokio::spawn(LogWriter::new(self.store.clone(), inbox, None).run());
         }
         self.handle.flush().await;
         let rows = self.store.logs(OrgId::DEFAULT, RunId(uuid::Uuid::nil()), Some(step), None, 1000).await.unwrap();

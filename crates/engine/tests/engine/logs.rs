@@ -1,5 +1,6 @@
 //! What steps say is kept with their run.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -7,8 +8,9 @@ use milepost_core::id::RunId;
 use milepost_core::limits::Limits;
 use milepost_core::status::RunStatus;
 use milepost_engine::skills::{LogStream, SkillContext, SkillError};
-use milepost_engine::{Config, Engine, NewRun};
+use milepost_engine::{Config, Engine, LogLineView, NewRun};
 use milepost_store::Store;
+use milepost_store::blobs::Blobs;
 use serde_json::{Value, json};
 
 use crate::faults::{Fault, Faulty, Plan};
@@ -22,8 +24,14 @@ on! {
         what_was_said_is_stored_when_the_engine_ends,
         what_is_not_there_is_refused,
         more_than_is_kept_is_cut,
+        what_is_large_is_kept_outside_and_read_alike,
+        lines_are_not_lost_when_there_is_no_blob_store,
     ],
-    postgres: [both_streams_of_a_program_are_kept, pages_of_lines_follow_each_other]
+    postgres: [
+        both_streams_of_a_program_are_kept,
+        pages_of_lines_follow_each_other,
+        what_is_large_is_kept_outside_and_read_alike,
+    ]
 }
 
 /// `a 1/1 0 stdout text`: all lines, read in pages of `limit`.
@@ -32,15 +40,17 @@ async fn lines(engine: &Engine, run: RunId, step: Option<&str>, limit: u32) -> V
     loop {
         let page = within(engine.logs(run, step, cursor, limit)).await.unwrap();
         assert!(page.items.len() <= limit as usize);
-        lines.extend(page.items.iter().map(|line| {
-            let (logical, engine) = (line.logical_attempt, line.engine_attempt);
-            format!("{} {logical}/{engine} {} {} {}", line.step_id, line.line, line.stream.as_str(), line.text)
-        }));
+        lines.extend(page.items.iter().map(shown));
         match page.next_cursor {
             Some(next) => cursor = Some(next),
             None => return lines,
         }
     }
+}
+
+fn shown(line: &LogLineView) -> String {
+    let (logical, engine) = (line.logical_attempt, line.engine_attempt);
+    format!("{} {logical}/{engine} {} {} {}", line.step_id, line.line, line.stream.as_str(), line.text)
 }
 
 /// Says `n` lines in each attempt, and fails the first.
@@ -119,6 +129,81 @@ async fn what_is_not_there_is_refused(home: Home) {
     assert_eq!(unknown.code(), "unknown_step");
     assert!(unknown.to_string().contains("did you mean `talk`?"), "{unknown}");
     assert_eq!(refused(id, None, Some("junk")).await.code(), "bad_cursor");
+}
+
+/// Says `n` lines of `width` characters.
+fn talks_much(config: Config) -> Config {
+    config.skill("much", |context: SkillContext, input: Value| async move {
+        let (n, width) = (input["n"].as_u64().unwrap(), usize::try_from(input["width"].as_u64().unwrap()).unwrap());
+        (0..n).for_each(|n| context.log(LogStream::Stdout, format!("{n:0width$}")));
+        Ok(json!({}))
+    })
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let below = |path: PathBuf| if path.is_dir() { files(&path) } else { vec![path] };
+    entries.flat_map(|entry| below(entry.unwrap().path())).collect()
+}
+
+async fn what_is_large_is_kept_outside_and_read_alike(home: Home) {
+    let folder = tempfile::tempdir().unwrap();
+    let blobs = Some(Blobs::in_folder(folder.path()));
+    let engine = home.open(talks_much(Config { blobs: blobs.clone(), ..config() })).await;
+    let document = "
+name: large
+steps:
+  few: {skill: much, input: {n: 3, width: 20}}
+  many: {skill: much, input: {n: 3000, width: 100}}
+";
+    let (id, _) = run(&engine, document, NewRun::default()).await;
+    let all = lines(&engine, id, None, 10_000).await;
+    let expected = |step: &str, n: usize, width: usize| -> Vec<String> {
+        (0..n).map(|n| format!("{step} 1/1 {n} stdout {n:0width$}")).collect()
+    };
+    assert_eq!(all, [expected("few", 3, 20), expected("many", 3000, 100)].concat());
+    for limit in [1, 700, 1000] {
+        let first = if limit == 1 { 40 } else { all.len() };
+        assert_eq!(first_lines(&engine, id, limit, first).await, all[..first], "{limit}");
+    }
+    let rows = engine.store().logs(ORG, id, None, None, 1000).await.unwrap();
+    assert!(rows.iter().all(|row| row.blob.is_some() == row.content.is_empty()), "either here or there");
+    assert!(rows.iter().all(|row| row.blob.is_some() == (row.step_id == "many")), "small ones stay");
+    let held: u64 = files(folder.path()).iter().map(|file| file.metadata().unwrap().len()).sum();
+    assert!(held > 300_000, "{held}");
+    // An engine that was not told of the blob store, and a blob that is gone.
+    let other = home.open(config()).await;
+    let missing = lines(&other, id, Some("many"), 100).await;
+    assert!(missing.len() < 100 && missing[0].contains("lines missing here: "), "{missing:?}");
+    std::fs::remove_file(&files(folder.path())[0]).unwrap();
+    let rest = lines(&engine, id, Some("many"), 700).await;
+    assert_eq!(rest.iter().filter(|line| line.contains("is not in the blob store")).count(), 1, "the rest is there");
+    assert!(rest.len() > 1000, "{}", rest.len());
+}
+
+/// Pages of `limit` lines until there are so many.
+async fn first_lines(engine: &Engine, run: RunId, limit: u32, count: usize) -> Vec<String> {
+    let (mut lines, mut cursor) = (Vec::new(), None);
+    while lines.len() < count {
+        let page = within(engine.logs(run, None, cursor, limit)).await.unwrap();
+        lines.extend(page.items.iter().map(shown));
+        cursor = page.next_cursor;
+    }
+    lines.truncate(count);
+    lines
+}
+
+/// Nobody can write there: what would have gone there is in the database.
+async fn lines_are_not_lost_when_there_is_no_blob_store(home: Home) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let blobs = Some(Blobs::in_folder(&file.path().join("below")));
+    let engine = home.open(talks_much(Config { blobs, ..config() })).await;
+    let (id, _) =
+        run(&engine, "{name: l, steps: {a: {skill: much, input: {n: 300, width: 100}}}}", NewRun::default()).await;
+    assert_eq!(lines(&engine, id, None, 1000).await.len(), 300);
+    let rows = engine.store().logs(ORG, id, None, None, 1000).await.unwrap();
+    assert!(rows.iter().all(|row| row.blob.is_none() && !row.content.is_empty()));
 }
 
 async fn more_than_is_kept_is_cut(home: Home) {

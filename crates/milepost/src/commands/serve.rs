@@ -40,6 +40,9 @@ pub(crate) struct Serve {
     /// The folder for the SQLite database and server.json [env: MILEPOST_DATA] [default: ./.milepost]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Where large pieces of logs are kept: a folder, s3://bucket/prefix, gs://…, az://…, or `off` [env: MILEPOST_BLOBS]
+    #[arg(long, value_name = "DIR|URL")]
+    blobs: Option<String>,
     /// Steps carried out at once [env: MILEPOST_INLINE_CONCURRENCY] [default: 256]
     #[arg(long, value_name = "N")]
     concurrency: Option<NonZeroUsize>,
@@ -115,6 +118,7 @@ impl Serve {
             listen: self.listen,
             db: db.map(ToOwned::to_owned),
             data: self.data.clone(),
+            blobs: self.blobs.clone(),
             inline_concurrency: self.concurrency,
             allow_shell: self.allow_shell,
             allow_private_http: self.allow_private_http,

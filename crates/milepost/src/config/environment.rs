@@ -24,18 +24,19 @@ pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, R
         insecure_no_auth: parsed::<Truth>(&given, settings::INSECURE_NO_AUTH)?.map(|truth| truth.0),
         retention: parsed(&given, settings::RETENTION)?,
         log_format: parsed(&given, settings::LOG_FORMAT)?,
-        ..with_secrets(read_traces(&variable)?, &variable)?
+        ..with_places(read_traces(&variable)?, &variable)?
     })
 }
 
-/// Only where secrets are looked for.
-pub(crate) fn read_secrets(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, Refusal> {
-    with_secrets(Layer::default(), variable)
+/// Only where secrets are looked for and blobs are kept.
+pub(crate) fn read_places(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, Refusal> {
+    with_places(Layer::default(), variable)
 }
 
-fn with_secrets(layer: Layer, variable: impl Fn(&str) -> Option<String>) -> Result<Layer, Refusal> {
+fn with_places(layer: Layer, variable: impl Fn(&str) -> Option<String>) -> Result<Layer, Refusal> {
     let given = |setting: Setting| variable(setting.variable).filter(|text| !text.trim().is_empty());
     Ok(Layer {
+        blobs: given(settings::BLOBS),
         secrets_key: parsed(&given, settings::SECRETS_KEY)?,
         secrets_key_file: given(settings::SECRETS_KEY_FILE).map(Into::into),
         secrets_folder: given(settings::SECRETS_FOLDER).map(Into::into),

@@ -26,6 +26,7 @@ struct File {
     listen: Option<Listen>,
     db: Option<String>,
     data: Option<PathBuf>,
+    blobs: Option<String>,
     inline_concurrency: Option<NonZeroUsize>,
     allow_shell: Option<bool>,
     allow_private_http: Option<bool>,
@@ -114,6 +115,7 @@ fn parse(source: &str) -> Result<Layer, toml::de::Error> {
         listen: file.listen,
         db: file.db,
         data: file.data,
+        blobs: file.blobs,
         inline_concurrency: file.inline_concurrency,
         allow_shell: file.allow_shell,
         allow_private_http: file.allow_private_http,
@@ -167,7 +169,7 @@ mod tests {
     fn all_settings_can_be_written() {
         let hash = TokenHash::of("secret");
         let layer = parse(&format!(
-            "listen = '0.0.0.0:80'\ndb = 'a.db'\ndata = 'd'\ninline_concurrency = 3\nallow_shell = true\n\
+            "listen = '0.0.0.0:80'\ndb = 'a.db'\ndata = 'd'\nblobs = 's3://b'\ninline_concurrency = 3\nallow_shell = true\n\
              allow_private_http = false\ndrain_seconds = 5\n[auth]\ntokens = ['{hash}']\ninsecure_no_auth = true\n\
              [secrets]\nkey = '{}'\nkey_file = 'k'\nfolder = '/run/secrets'\nenv_prefix = ''\n\
              [retention]\ncompleted_runs = '30d'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
@@ -176,7 +178,7 @@ mod tests {
         ))
         .unwrap();
         assert_eq!(layer.listen.unwrap().to_string(), "0.0.0.0:80");
-        assert_eq!(layer.tokens, Some(vec![hash]));
+        assert_eq!((layer.tokens, layer.blobs.as_deref()), (Some(vec![hash]), Some("s3://b")));
         assert_eq!(layer.retention.unwrap().to_string(), "30d");
         assert!(layer.secrets_key.is_some_and(|keys| !keys.is_empty()));
         assert_eq!(layer.secrets_env_prefix.as_deref(), Some(""));

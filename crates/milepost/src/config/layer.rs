@@ -17,6 +17,7 @@ pub(crate) struct Layer {
     pub(crate) listen: Option<Listen>,
     pub(crate) db: Option<String>,
     pub(crate) data: Option<PathBuf>,
+    pub(crate) blobs: Option<String>,
     pub(crate) inline_concurrency: Option<NonZeroUsize>,
     pub(crate) allow_shell: Option<bool>,
     pub(crate) allow_private_http: Option<bool>,

@@ -11,13 +11,13 @@
 pub(crate) mod environment;
 pub(crate) mod file;
 mod layer;
+pub(crate) mod places;
 mod print;
-pub(crate) mod secrets;
 pub(crate) mod settings;
 pub(crate) mod values;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use milepost_api::TokenHash;
 use milepost_core::limits::Limits;
@@ -35,6 +35,9 @@ use values::{Headers, Listen, LogFormat, Retention};
 const DATA: &str = "./.milepost";
 /// The database in that folder.
 const DATABASE: &str = "milepost.db";
+/// The folder for blobs beside it, and the word for none.
+const BLOBS: &str = "blobs";
+const OFF: &str = "off";
 const INLINE_CONCURRENCY: usize = 256;
 const DRAIN_SECONDS: u64 = 10;
 /// Longer than this nobody waits for a server to stop.
@@ -53,8 +56,10 @@ pub(crate) struct ServerConfig {
     pub(crate) drain_seconds: Sourced<u64>,
     pub(crate) tokens: Sourced<Vec<TokenHash>>,
     pub(crate) insecure_no_auth: Sourced<bool>,
+    /// An address or a folder. By default beside an SQLite file; on Postgres nowhere.
+    pub(crate) blobs: Sourced<Option<String>>,
     pub(crate) secrets_key: Sourced<Keyring>,
-    /// By default in the data folder, if it is there.
+    /// By default beside an SQLite file, else in the data folder, if it is there.
     pub(crate) secrets_key_file: Sourced<PathBuf>,
     pub(crate) secrets_folder: Sourced<Option<PathBuf>>,
     pub(crate) secrets_env_prefix: Sourced<String>,
@@ -79,17 +84,26 @@ impl ServerConfig {
         let data = layers.pick(settings::DATA, |layer| layer.data.clone());
         let data = data.unwrap_or_else(|| Sourced::default(DATA.into()));
         let (limits, limit_sources) = limits(layers)?;
+        let db = match layers.pick(settings::DB, |layer| layer.db.clone()) {
+            Some(named) => named.map(|text| Database::parse(&text)),
+            // It goes with the folder, wherever that was named.
+            None => data.clone().map(|folder| Database::Sqlite(folder.join(DATABASE))),
+        };
+        let beside = match &db.value {
+            Database::Sqlite(path) => Some(path.parent().unwrap_or(Path::new("")).to_owned()),
+            Database::Postgres(_) => None,
+        };
         let config = ServerConfig {
             listen: or(layers.pick(settings::LISTEN, |layer| layer.listen), Listen::DEFAULT),
-            db: match layers.pick(settings::DB, |layer| layer.db.clone()) {
-                Some(named) => named.map(|text| Database::parse(&text)),
-                // It goes with the folder, wherever that was named.
-                None => data.clone().map(|folder| Database::Sqlite(folder.join(DATABASE))),
+            db,
+            blobs: match layers.pick(settings::BLOBS, |layer| layer.blobs.clone()) {
+                Some(named) => named.map(|text| Some(text).filter(|text| text != OFF)),
+                None => Sourced::default(beside.as_ref().map(|folder| folder.join(BLOBS).display().to_string())),
             },
             secrets_key: or(layers.pick(settings::SECRETS_KEY, |layer| layer.secrets_key.clone()), Keyring::default()),
             secrets_key_file: or(
                 layers.pick(settings::SECRETS_KEY_FILE, |layer| layer.secrets_key_file.clone()),
-                data.value.join(keyfile::NAME),
+                beside.as_ref().unwrap_or(&data.value).join(keyfile::NAME),
             ),
             secrets_folder: layers
                 .pick(settings::SECRETS_FOLDER, |layer| layer.secrets_folder.clone())

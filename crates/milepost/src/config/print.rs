@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use toml::Value;
 
 use super::values::{MASK, masked_url};
-use super::{ServerConfig, Source, settings};
+use super::{OFF, ServerConfig, Source, settings};
 use crate::database::Database;
 
 /// One line of what is shown. Without a value the setting is not set.
@@ -61,6 +61,7 @@ impl ServerConfig {
             "listen" => (text(self.listen.value.to_string()), &self.listen.from),
             "db" => (text(shown(&self.db.value)), &self.db.from),
             "data" => (text(self.data.value.display().to_string()), &self.data.from),
+            "blobs" => (text(self.blobs.value.clone().unwrap_or_else(|| OFF.to_owned())), &self.blobs.from),
             "inline_concurrency" => (number(self.inline_concurrency.value), &self.inline_concurrency.from),
             "allow_shell" => (Some(self.allow_shell.value.into()), &self.allow_shell.from),
             "allow_private_http" => (Some(self.allow_private_http.value.into()), &self.allow_private_http.from),

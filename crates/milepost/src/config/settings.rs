@@ -22,6 +22,7 @@ settings! {
     LISTEN: "listen", "MILEPOST_LISTEN", Some("--listen");
     DB: "db", "MILEPOST_DB", Some("--db");
     DATA: "data", "MILEPOST_DATA", Some("--data");
+    BLOBS: "blobs", "MILEPOST_BLOBS", Some("--blobs");
     INLINE_CONCURRENCY: "inline_concurrency", "MILEPOST_INLINE_CONCURRENCY", Some("--concurrency");
     ALLOW_SHELL: "allow_shell", "MILEPOST_ALLOW_SHELL", Some("--allow-shell");
     ALLOW_PRIVATE_HTTP: "allow_private_http", "MILEPOST_ALLOW_PRIVATE_HTTP", Some("--allow-private-http");

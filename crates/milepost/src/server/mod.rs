@@ -162,6 +162,7 @@ fn engine_config(config: &ServerConfig) -> Result<Config, Refusal> {
         skills,
         traces: config.traces.clone(),
         secrets: config.secrets()?,
+        blobs: config.blobs()?,
         retention: config.retention.value.0.map(std::time::Duration::from_secs),
         ..Config::default()
     })

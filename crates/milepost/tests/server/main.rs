@@ -3,12 +3,15 @@
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
 mod auth;
+mod blobs;
 #[path = "../common/mod.rs"]
 #[expect(dead_code, reason = "only the database is needed here")]
 mod common;
 mod configured;
 mod dev;
 mod ending;
+#[path = "../../../store/tests/moto/mod.rs"]
+mod moto;
 mod postgres;
 mod secrets;
 mod watched;

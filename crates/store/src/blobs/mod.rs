@@ -5,11 +5,11 @@
 //!
 //! **Invariant:** when `put` returns, the blob survives the loss of power: in a folder, file and folders are on disk.
 
+mod folder;
 mod open;
 
 use std::fmt;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,6 +17,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use milepost_core::id::{OrgId, RunId};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _};
+
+use folder::Folder;
 
 /// Cut by what the caller does next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,12 +39,16 @@ pub type Result<T, E = BlobError> = std::result::Result<T, E>;
 /// A place for blobs. Cheap to clone.
 #[derive(Clone)]
 pub struct Blobs {
-    store: Arc<dyn ObjectStore>,
+    place: Place,
     /// What all keys begin with.
     root: Path,
-    /// Where that is, if it is on this machine.
-    folder: Option<PathBuf>,
     shown: String,
+}
+
+#[derive(Clone)]
+enum Place {
+    Folder(Arc<Folder>),
+    Bucket(Arc<dyn ObjectStore>),
 }
 
 impl fmt::Debug for Blobs {
@@ -71,7 +77,11 @@ impl Blobs {
     /// # Errors
     /// It was not written, or that is not known.
     pub async fn put(&self, key: &str, content: Bytes) -> Result<()> {
-        let put = self.store.put(&self.path(key)?, content.into()).await;
+        let path = self.path(key)?;
+        let put = match &self.place {
+            Place::Folder(folder) => folder.made()?.put(&path, content.into()).await,
+            Place::Bucket(bucket) => bucket.put(&path, content.into()).await,
+        };
         put.map(drop).map_err(|error| self.failed(&error))
     }
 
@@ -95,7 +105,9 @@ impl Blobs {
     }
 
     async fn read(&self, key: &str, options: GetOptions) -> Result<Option<Bytes>> {
-        let read = match self.store.get_opts(&self.path(key)?, options).await {
+        let path = self.path(key)?;
+        let Some(store) = self.store()? else { return Ok(None) };
+        let read = match store.get_opts(&path, options).await {
             Ok(found) => found.bytes().await,
             Err(error) => Err(error),
         };
@@ -107,7 +119,9 @@ impl Blobs {
     /// # Errors
     /// That cannot be found out; one that is not there is `None`.
     pub async fn size(&self, key: &str) -> Result<Option<u64>> {
-        let meta = self.unless_missing(self.store.head(&self.path(key)?).await)?;
+        let path = self.path(key)?;
+        let Some(store) = self.store()? else { return Ok(None) };
+        let meta = self.unless_missing(store.head(&path).await)?;
         Ok(meta.map(|meta| meta.size))
     }
 
@@ -122,7 +136,9 @@ impl Blobs {
     /// # Errors
     /// It may still be there.
     pub async fn delete(&self, key: &str) -> Result<()> {
-        self.unless_missing(self.store.delete(&self.path(key)?).await).map(drop)
+        let path = self.path(key)?;
+        let Some(store) = self.store()? else { return Ok(()) };
+        self.unless_missing(store.delete(&path).await).map(drop)
     }
 
     /// Removes all blobs whose keys begin with `prefix` and a `/`.
@@ -131,19 +147,22 @@ impl Blobs {
     /// Some of them may still be there.
     pub async fn delete_prefix(&self, prefix: &str) -> Result<()> {
         let path = self.path(prefix)?;
-        if let Some(folder) = &self.folder {
-            // With what a process left that died in the middle of a write.
-            let below = folder.join(prefix);
-            return match tokio::fs::remove_dir_all(&below).await {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    Err(BlobError::Unavailable(format!("{} cannot be removed: {error}", below.display())))
-                }
-                _ => Ok(()),
-            };
+        match &self.place {
+            Place::Folder(folder) => folder.remove_below(prefix).await,
+            Place::Bucket(bucket) => {
+                let keys = bucket.list(Some(&path)).map_ok(|meta| meta.location).boxed();
+                let deleted = bucket.delete_stream(keys).try_for_each(|_| async { Ok(()) }).await;
+                self.unless_missing(deleted).map(drop)
+            }
         }
-        let keys = self.store.list(Some(&path)).map_ok(|meta| meta.location).boxed();
-        let deleted = self.store.delete_stream(keys).try_for_each(|_| async { Ok(()) }).await;
-        self.unless_missing(deleted).map(drop)
+    }
+
+    /// Where to read; nothing, if nothing was ever written.
+    fn store(&self) -> Result<Option<&dyn ObjectStore>> {
+        match &self.place {
+            Place::Folder(folder) => folder.if_there(),
+            Place::Bucket(bucket) => Ok(Some(&**bucket)),
+        }
     }
 
     fn path(&self, key: &str) -> Result<Path> {

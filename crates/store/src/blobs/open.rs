@@ -1,18 +1,18 @@
 //! Places for blobs, by their addresses. Credentials and all else come from the variables that the clouds' own tools read.
 
-use std::path::{self, PathBuf};
+use std::path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
-use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectStore, RetryConfig};
 use url::Url;
 
-use super::{BlobError, Blobs, Result};
+use super::folder::Folder;
+use super::{BlobError, Blobs, Place, Result};
 
 /// Whoever waits for a blob has other work, so it is told soon.
 const RETRIES: usize = 3;
@@ -29,14 +29,14 @@ impl Blobs {
     /// It is no such address, something about it is missing in the environment, or the folder cannot be made.
     pub fn open(address: &str) -> Result<Blobs> {
         if !address.contains("://") {
-            return Blobs::in_folder(path::Path::new(address));
+            return Blobs::in_folder(path::Path::new(address)).made();
         }
         let unusable =
             |why: String| BlobError::Unusable(format!("`{address}` cannot be used for blobs: {why}; {ADDRESSES}"));
         let url: Url = address.parse().map_err(|error| unusable(format!("it is no address ({error})")))?;
         if url.scheme() == "file" {
             let folder = url.to_file_path().map_err(|()| unusable("it names another machine".to_owned()))?;
-            return Blobs::in_folder(&folder);
+            return Blobs::in_folder(&folder).made();
         }
         let has_more = !url.username().is_empty() || url.query().is_some() || url.fragment().is_some();
         if url.host_str().is_none_or(str::is_empty) || has_more {
@@ -49,30 +49,23 @@ impl Blobs {
             other => Err(format!("there is nothing for {other}://")),
         };
         let root = Path::from_url_path(url.path()).map_err(|error| unusable(error.to_string()))?;
-        Ok(Blobs {
-            store: store.map_err(unusable)?,
-            root,
-            folder: None,
-            shown: address.trim_end_matches('/').to_owned(),
-        })
+        let shown = address.trim_end_matches('/').to_owned();
+        Ok(Blobs { place: Place::Bucket(store.map_err(unusable)?), root, shown })
     }
 
-    /// Opens a folder, and makes it if there is none.
-    ///
-    /// # Errors
-    /// The folder cannot be made.
-    pub fn in_folder(folder: &path::Path) -> Result<Blobs> {
-        let cannot = |error: &dyn std::fmt::Display| {
-            BlobError::Unusable(format!(
-                "the folder {} cannot be used for blobs: {error}; choose another",
-                folder.display()
-            ))
-        };
-        std::fs::create_dir_all(folder).map_err(|error| cannot(&error))?;
-        let folder: PathBuf = std::fs::canonicalize(folder).map_err(|error| cannot(&error))?;
-        let store = LocalFileSystem::new_with_prefix(&folder).map_err(|error| cannot(&error))?.with_fsync(true);
+    /// A folder, which is made when something is written.
+    #[must_use]
+    pub fn in_folder(folder: &path::Path) -> Blobs {
         let shown = folder.display().to_string();
-        Ok(Blobs { store: Arc::new(store), root: Path::default(), folder: Some(folder), shown })
+        Blobs { place: Place::Folder(Arc::new(Folder::at(folder))), root: Path::default(), shown }
+    }
+
+    /// One that somebody named is made at once: if it cannot be, that is known early.
+    fn made(self) -> Result<Blobs> {
+        if let Place::Folder(folder) = &self.place {
+            folder.made()?;
+        }
+        Ok(self)
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::Access;
 use super::logs::Logs;
+use crate::config::places;
 use crate::database::Database;
 use crate::output::error::Refusal;
 
@@ -57,8 +58,8 @@ pub(crate) fn config(
         Database::Postgres(_) => 10_000,
     };
     let skills = Skills::built_in(&BuiltInOptions { shell: true, private_addresses });
-    let secrets = crate::config::secrets::of_command(database)?;
-    Ok(Config { limits, node_lease_ms, skills, log, secrets, ..Config::default() })
+    let (secrets, blobs) = places::of_command(database)?;
+    Ok(Config { limits, node_lease_ms, skills, log, secrets, blobs, ..Config::default() })
 }
 
 /// Where traces go, as the variables of OpenTelemetry say it to every program.
