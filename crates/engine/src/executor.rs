@@ -127,7 +127,7 @@ impl Shared {
             Ok(secrets) => {
                 let redactor = secrets.redactor().map(Arc::new);
                 let ended = self.carry_out(org, run, plan, task, secrets, redactor.clone()).await;
-                redacted(ended, redactor.as_deref())
+                redacted_outcome(ended, redactor.as_deref())
             }
             Err(error) => Err(error),
         };
@@ -199,7 +199,10 @@ pub(crate) fn check_output(output: &Json, limits: &Limits) -> Result<(), SkillEr
 }
 
 /// How an attempt ended, without what it must not tell.
-fn redacted(ended: Result<Json, SkillError>, redactor: Option<&Redactor>) -> Result<Json, SkillError> {
+pub(crate) fn redacted_outcome(
+    ended: Result<Json, SkillError>,
+    redactor: Option<&Redactor>,
+) -> Result<Json, SkillError> {
     let Some(redactor) = redactor else { return ended };
     match ended {
         Ok(output) => Ok(redactor.json(output.as_str()).map_or(output, Json::trusted)),

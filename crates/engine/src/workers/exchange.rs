@@ -12,6 +12,7 @@ use milepost_core::time::Timestamp;
 use milepost_store::rows::LeaseExtension;
 use tokio::sync::oneshot;
 
+use super::secrets::redacted;
 use super::{Handed, LeaseToken, WorkerTask};
 use crate::committer::{Accepted, Inbox, Message, Offer, Request};
 use crate::engine::Engine;
@@ -167,16 +168,9 @@ impl Engine {
         };
         answer.directives.extend(self.leases.news(&exchange.worker));
         for handed in handed {
-            answer.tasks.push(self.for_worker(handed));
+            answer.tasks.extend(self.for_worker(handed).await);
         }
         Ok(answer)
-    }
-
-    /// A step as its worker is given it.
-    pub(super) fn for_worker(&self, handed: Handed) -> WorkerTask {
-        let step = handed.plan.step(handed.task.index);
-        let env = step.env.iter().filter_map(|name| Some((name.to_string(), std::env::var(&**name).ok()?))).collect();
-        handed.into_task(env, Vec::new())
     }
 
     /// Whose word it is. A token of another org is answered as one that is over.
@@ -211,7 +205,7 @@ impl Engine {
             let Some(token) = self.read_token(task, &text, every_org, answer) else { continue };
             match self.extend(&token, progress).await? {
                 Some(_) => {
-                    self.say(&token, lines);
+                    self.say(&token, lines).await?;
                     answer.directives.extend(self.leases.directive(&token));
                 }
                 None => answer.rejected.push(stale(task, text)),
@@ -249,14 +243,20 @@ impl Engine {
         Ok(true)
     }
 
-    fn say(&self, token: &LeaseToken, lines: Vec<WorkerLine>) {
+    async fn say(&self, token: &LeaseToken, lines: Vec<WorkerLine>) -> Result<(), EngineError> {
         if lines.is_empty() {
-            return;
+            return Ok(());
         }
-        let Some(log) = self.leases.log(token) else { return };
+        let Some(log) = self.leases.log(token) else { return Ok(()) };
+        let redactor = self.redactor(token).await?;
         for line in lines {
-            log.say_at(line.at, line.stream, line.text);
+            let text = match &redactor {
+                Some(redactor) => redactor.text(line.text),
+                None => line.text,
+            };
+            log.say_at(line.at, line.stream, text);
         }
+        Ok(())
     }
 
     async fn result(
@@ -271,7 +271,7 @@ impl Engine {
             if self.leases.log(&token).is_none() {
                 self.watch_here(&token).await?;
             }
-            self.say(&token, lines);
+            self.say(&token, lines).await?;
         }
         let outcome = match outcome {
             Outcome::Completed(output) => match check_output(&output, self.limits()) {
@@ -279,6 +279,10 @@ impl Engine {
                 Err(error) => Outcome::Failed(error.into()),
             },
             failed @ Outcome::Failed(_) => failed,
+        };
+        let outcome = match self.redactor(&token).await? {
+            Some(redactor) => redacted(outcome, &redactor),
+            None => outcome,
         };
         let completed = matches!(outcome, Outcome::Completed(_));
         let (reply, receiver) = oneshot::channel();

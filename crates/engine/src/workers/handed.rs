@@ -78,6 +78,10 @@ impl Handed {
         }
     }
 
+    pub(crate) fn has_no_secrets(&self) -> bool {
+        self.plan.step(self.task.index).secrets.is_empty()
+    }
+
     pub(crate) fn token(&self) -> LeaseToken {
         LeaseToken { org: self.org, run: self.run, task: self.task.task, nonce: self.lease.nonce }
     }

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 use super::{Directive, DirectiveKind, Handed, LeaseToken};
 use crate::logs::{AttemptKey, AttemptLog, LogHandle};
+use crate::secrets::Redactor;
 
 #[derive(Debug)]
 pub(crate) struct Leases {
@@ -67,7 +68,12 @@ struct Lease {
     seen_seq: u64,
     since: Instant,
     log: Option<Arc<AttemptLog>>,
+    /// Takes the step's secrets out of what its worker says; nothing, as long as nobody knows which they are.
+    redactor: Option<Redacting>,
 }
+
+/// What takes a step's secrets out of texts, if it has some.
+pub(super) type Redacting = Option<Arc<Redactor>>;
 
 impl Lease {
     fn token(&self) -> LeaseToken {
@@ -112,6 +118,7 @@ impl Leases {
             seen_seq,
             since: Instant::now(),
             log: None,
+            redactor: handed.has_no_secrets().then_some(None),
         });
     }
 
@@ -145,6 +152,7 @@ impl Leases {
             seen_seq: 0,
             since: Instant::now(),
             log: Some(Arc::new(AttemptLog::from_line(key, self.logs.clone(), next_line))),
+            redactor: None,
         });
     }
 
@@ -250,6 +258,19 @@ impl Leases {
             engine_attempt: lease.attempt.engine_attempt,
         };
         Some(lease.log.get_or_insert_with(|| Arc::new(AttemptLog::new(key(), self.logs.clone()))).clone())
+    }
+
+    /// Nothing, if it is not known here which secrets the attempt has.
+    pub(super) fn redactor(&self, token: &LeaseToken) -> Option<Redacting> {
+        let held = self.held();
+        held.by_task.get(&token.task_id()).filter(|lease| lease.token() == *token)?.redactor.clone()
+    }
+
+    pub(super) fn set_redactor(&self, token: &LeaseToken, redactor: &Redacting) {
+        let mut held = self.held();
+        if let Some(lease) = held.by_task.get_mut(&token.task_id()).filter(|lease| lease.token() == *token) {
+            lease.redactor = Some(redactor.clone());
+        }
     }
 
     /// What is to be told of this attempt.

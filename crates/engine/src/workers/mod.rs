@@ -15,6 +15,7 @@ mod keeper;
 mod leases;
 mod puller;
 mod queues;
+mod secrets;
 mod single;
 mod token;
 

@@ -8,6 +8,7 @@ use milepost_core::event::ErrorInfo;
 use milepost_core::id::OrgId;
 use milepost_core::json::Json;
 use milepost_core::status::RunStatus;
+use milepost_engine::secrets::SecretsConfig;
 use milepost_engine::skills::LogStream;
 use milepost_engine::workers::{
     DirectiveKind, Exchange, Exchanged, Heartbeat, Outcome, Rate, WorkerLine, WorkerResult, WorkerTask,
@@ -43,6 +44,8 @@ on! {
         a_run_that_needs_a_worker_is_refused_where_none_can_come,
         a_step_of_a_run_that_was_terminated_is_gone,
         an_output_that_is_too_large_fails_the_step,
+        a_worker_gets_its_secrets_and_nothing_it_says_shows_them,
+        a_secret_that_nobody_has_fails_the_step_and_no_worker_gets_it,
     ],
     postgres: [
         a_chain_goes_through_one_worker_call_by_call,
@@ -506,4 +509,39 @@ async fn an_output_that_is_too_large_fails_the_step(home: Home) {
     let long = Json::of(&json!("x".repeat(300_000)));
     within(engine.report(result(&task, Outcome::Completed(long)))).await.unwrap();
     assert_eq!(ended(&engine, run).await, RunStatus::Failed);
+}
+
+const SECRET: &str = "{name: s, steps: {a: {skill: x, secrets: {API_KEY: 'secret://audio/api-key'}}}}";
+
+async fn a_worker_gets_its_secrets_and_nothing_it_says_shows_them(home: Home) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("audio")).unwrap();
+    std::fs::write(folder.path().join("audio/api-key"), "hunter2-hunter2\n").unwrap();
+    let secrets = SecretsConfig { folder: Some(folder.path().to_owned()), ..SecretsConfig::default() };
+    let with_secrets = || Config { secrets: secrets.clone(), ..server() };
+    let (a, b) = (home.open(with_secrets()).await, home.open(with_secrets()).await);
+    let run = start(&a, SECRET, NewRun::default()).await;
+    let task = take(&a, "w").await;
+    assert_eq!(task.secrets, [("API_KEY".to_owned(), "hunter2-hunter2".to_owned())]);
+    let line = WorkerLine { stream: LogStream::Log, text: "the key is hunter2-hunter2".to_owned(), at: None };
+    let heartbeat = Heartbeat { lines: vec![line], ..beat(&task) };
+    exchange(&a, Exchange { capacity: 0, heartbeats: vec![heartbeat], ..call("w") }).await;
+    // Through a node that did not give it.
+    let error = ErrorInfo::fatal("refused", "401 for hunter2-hunter2");
+    within(b.report(result(&task, Outcome::Failed(error)))).await.unwrap();
+    assert_eq!(ended(&a, run).await, RunStatus::Failed);
+    let lines = a.logs(run, None, None, 10).await.unwrap();
+    assert_eq!(lines.items[0].text, "the key is [redacted: API_KEY]");
+    let log = log(a.store(), run).await;
+    assert!(log.iter().any(|event| event.data.as_str().contains("401 for [redacted: API_KEY]")));
+    assert!(!log.iter().any(|event| event.data.as_str().contains("hunter2")));
+}
+
+async fn a_secret_that_nobody_has_fails_the_step_and_no_worker_gets_it(home: Home) {
+    let engine = home.open(server()).await;
+    let run = start(&engine, SECRET, NewRun::default()).await;
+    nothing(&engine, "w").await;
+    assert_eq!(ended(&engine, run).await, RunStatus::Failed);
+    let log = log(engine.store(), run).await;
+    assert!(log.iter().any(|event| event.data.as_str().contains("unknown_secret")));
 }
