@@ -15,12 +15,9 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts `milepost serve` on a free port and waits until it is ready.
-    pub(super) fn start(data: &Path, db: Option<&str>) -> anyhow::Result<Server> {
+    pub(super) fn start(data: &Path, db: &str) -> anyhow::Result<Server> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).stdout(Stdio::null());
-        if let Some(db) = db {
-            command.args(["--db", db]);
-        }
+        command.args(["serve", "--listen", "127.0.0.1:0", "--db", db, "--data"]).arg(data).stdout(Stdio::null());
         let began = Instant::now();
         let mut child = command.spawn().context("the server does not start")?;
         let file = data.join("server.json");

@@ -35,6 +35,7 @@ pub(crate) use worker::BenchWorker;
   milepost bench start --runs 20000 --concurrency 64 --store postgres://localhost/bench
   milepost bench load --runs 100 --steps 50000
   milepost bench server --runs 20000 --concurrency 64
+  milepost bench server --runs 2000 --concurrency 8 --second-node --store postgres://localhost/bench
   milepost bench streams --runs 10000 --subscribers 1000
   milepost bench idle --runs 10000
   milepost bench chain --worker http
@@ -64,6 +65,9 @@ pub(crate) struct Bench {
     /// Workers that are connected and have nothing to do (`workers`)
     #[arg(long, default_value_t = 10_000)]
     idle: usize,
+    /// Follow the run on a second server of the same database (`server`)
+    #[arg(long)]
+    second_node: bool,
     /// Store this many finished runs first
     #[arg(long, default_value_t = 0)]
     prefill: usize,
@@ -254,7 +258,7 @@ impl Bench {
             self.worker.as_str()
         );
         self.prefill(database).await?;
-        let server = child::Server::start(folder, Some(&address(database)))?;
+        let server = child::Server::start(folder, &address(database))?;
         let worker = child::Worker::start(&server.host, HANDS)?;
         let document = load::document(self.scenario == Scenario::Fan, self.steps());
         let before = measure::database_cpu_s(database);
@@ -285,18 +289,22 @@ impl Bench {
     /// Loads a server that runs in a process of its own, on the same database that was filled here before.
     async fn server(&self, folder: &std::path::Path, database: &Database) -> anyhow::Result<ExitCode> {
         self.prefill(database).await?;
-        let server = child::Server::start(folder, Some(&address(database)))?;
+        let db = address(database);
+        let server = child::Server::start(folder, &db)?;
+        let start_second = || child::Server::start(&folder.join("second"), &db);
+        let second = self.second_node.then(start_second).transpose()?;
         let load =
             server::Load { runs: self.runs, concurrency: self.concurrency.max(1), subscribers: self.subscribers };
         let mut report = match self.scenario {
             Scenario::Streams => server::streams(&server, &load).await?,
             Scenario::Idle => server::idle(&server, &load).await?,
             Scenario::Workers => remote::idle(&server, self.idle).await?,
-            _ => server::server(&server, &load).await?,
+            _ => server::server(&server, second.as_ref().unwrap_or(&server), &load).await?,
         };
         report["peer"] = "milepost".into();
         report["store"] = kind(database).into();
         report["prefill"] = self.prefill.into();
+        report["second_node"] = self.second_node.into();
         crate::print_line(&report.to_string());
         Ok(ExitCode::SUCCESS)
     }

@@ -35,8 +35,8 @@ struct Started {
     run_id: String,
 }
 
-/// Starts runs over HTTP while others read runs and follow one, then reads pages of the list.
-pub(super) async fn server(server: &Server, load: &Load) -> anyhow::Result<Value> {
+/// Starts runs over HTTP while others read runs and follow one, there or on another node; then reads pages of the list.
+pub(super) async fn server(server: &Server, followed_on: &Server, load: &Load) -> anyhow::Result<Value> {
     let host = &server.host;
     deploy(host, WORKFLOW).await?;
     // A few to warm up.
@@ -52,7 +52,7 @@ pub(super) async fn server(server: &Server, load: &Load) -> anyhow::Result<Value
             Ok(started)
         },
         apart(read_runs(host.clone(), recent.clone(), over.clone())),
-        apart(follow::by_sse(host.clone(), ticking.clone())),
+        apart(follow::by_sse(followed_on.host.clone(), ticking.clone())),
         follow::go(host, &ticking),
     )?;
     let seen = Driven::of(0.0, seen.latencies_us);
