@@ -107,7 +107,7 @@ async fn carry_out(verb: Verb, context: Context) -> anyhow::Result<ExitCode> {
         Verb::Doctor(doctor) => doctor.run(context).await,
         Verb::Limits(limits) => limits.run(context),
         Verb::Bench(bench) => Box::pin(bench.run()).await,
-        Verb::BenchWorker(worker) => Box::pin(worker.run(context)).await,
+        Verb::BenchWorker(worker) => worker.run(&context),
         Verb::Completion(completion) => Ok(completion.run(Cli::command())),
     }
 }

@@ -59,6 +59,9 @@ pub(crate) struct Bench {
     /// Who carries the steps out
     #[arg(long, value_enum, default_value_t = Worker::Inline)]
     worker: Worker,
+    /// Tasks at once of a worker in a process of its own
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    worker_concurrency: usize,
     /// WebSocket subscribers of one run (`streams`)
     #[arg(long, default_value_t = 1000)]
     subscribers: usize,
@@ -130,9 +133,6 @@ impl Worker {
         }
     }
 }
-
-/// Tasks that a worker has in hand at once at most.
-const HANDS: usize = 1000;
 
 #[derive(Debug, Default, Serialize)]
 struct Report {
@@ -259,10 +259,10 @@ impl Bench {
         );
         self.prefill(database).await?;
         let server = child::Server::start(folder, &address(database))?;
-        let worker = child::Worker::start(&server.host, HANDS)?;
+        let worker = child::Worker::start(&server.host, self.worker_concurrency)?;
         let document = load::document(self.scenario == Scenario::Fan, self.steps());
         let before = measure::database_cpu_s(database);
-        let remote = remote::drive(&server, &worker, &document, self.runs, self.concurrency).await?;
+        let remote = on_one_thread(remote::drive(&server, &worker, &document, self.runs, self.concurrency))?;
         let cpu_s = remote.cpu_s + measure::database_cpu_s(database) - before;
         let report = Report {
             cpu_s: round(cpu_s),
@@ -341,6 +341,14 @@ impl Bench {
         engine.shutdown().await;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// A load, or a worker, that takes no more of the machine than it must: no threads that wake each other.
+fn on_one_thread<T: Send>(work: impl Future<Output = anyhow::Result<T>> + Send) -> anyhow::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work));
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// As a server is told it.

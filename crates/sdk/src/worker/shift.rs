@@ -68,6 +68,8 @@ pub(super) struct Shift {
     reporter: UnboundedSender<Report>,
     /// Whoever watches knows that the server does not answer.
     lost: bool,
+    /// It has left, and takes nothing that still comes.
+    left: bool,
 }
 
 impl Shift {
@@ -91,6 +93,7 @@ impl Shift {
             reports,
             reporter,
             lost: false,
+            left: false,
         })
     }
 
@@ -108,6 +111,7 @@ impl Shift {
         if !ended {
             tracing::warn!(tasks = self.running.len(), "tasks have not ended in time; they are left to other workers");
             self.pump.leave();
+            self.left = true;
             self.running.drain().for_each(|(_, running)| running.task.abort());
             self.work_until(tokio::time::sleep(LAST_REPORTS)).await?;
         }
@@ -217,7 +221,9 @@ impl Shift {
         self.no_longer_paused(flying, &answer.directives);
         answer.directives.into_iter().for_each(|directive| self.follow(directive));
         answer.rejected.iter().for_each(|rejected| self.disown(rejected));
-        answer.tasks.into_iter().for_each(|task| self.begin(task));
+        if !self.left {
+            answer.tasks.into_iter().for_each(|task| self.begin(task));
+        }
     }
 
     fn failed(&mut self, call: CallId, flying: Flying, error: &Error) {
