@@ -301,7 +301,7 @@ impl Committer {
         for effect in decision.effects {
             match effect {
                 Effect::Ready { step, slot } if can_run && !places.is_inline(plan.step(step.step)) => {
-                    let row = hand_over::waiting_row(org, run, &plan, step, slot, priority, self.parts.node, now);
+                    let row = hand_over::waiting_row((org, run), &plan, step, slot, priority, self.parts.node, now);
                     entry.in_line = true;
                     self.lines.push(hand_over::in_line(&row, self.ready.now()));
                     pending.tasks.insert(row.task, TaskWrite::Put(Box::new(row)));

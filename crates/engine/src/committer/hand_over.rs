@@ -193,8 +193,7 @@ impl Committer {
 
 /// The row of a step that waits for a worker.
 pub(super) fn waiting_row(
-    org: OrgId,
-    run: RunId,
+    (org, run): (OrgId, RunId),
     plan: &Plan,
     step: StepRef,
     slot: Option<StepSlot>,

@@ -21,7 +21,9 @@ const AT_A_TIME: usize = 16;
 
 /// The queues that have limits, as far as this node knows.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LimitedQueues(Arc<Mutex<HashSet<(OrgId, Arc<str>)>>>);
+pub(crate) struct LimitedQueues(Arc<Mutex<HashSet<OrgQueue>>>);
+
+type OrgQueue = (OrgId, Arc<str>);
 
 impl LimitedQueues {
     pub(crate) fn set(&self, queues: &[QueueRow]) {

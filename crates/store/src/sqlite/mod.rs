@@ -408,7 +408,7 @@ impl Store for SqliteStore {
 
     async fn read_run(&self, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
         match self.readers.run_short(move |conn| whole::read_short_run(conn, org, run)).await? {
-            Whole::Read(found) => Ok(found),
+            Whole::Read(found) => Ok(found.map(|rows| *rows)),
             Whole::Long => self.read(move |conn| whole::read_run(conn, org, run)).await,
         }
     }

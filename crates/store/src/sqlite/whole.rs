@@ -12,7 +12,7 @@ use crate::rows::{HeadRow, RunRows};
 /// What came of reading a run only if that is soon done.
 #[derive(Debug)]
 pub(super) enum Whole {
-    Read(Option<RunRows>),
+    Read(Option<Box<RunRows>>),
     /// It has more than a few events, and so may have more than a few rows of every kind.
     Long,
 }
@@ -28,7 +28,7 @@ pub(super) fn read_short_run(conn: &Connection, org: OrgId, run: RunId) -> Resul
     Ok(match read::head(conn, org, run)? {
         None => Whole::Read(None),
         Some(head) if head.last_seq > FEW_ROWS as u64 => Whole::Long,
-        Some(head) => Whole::Read(Some(rest(conn, head)?)),
+        Some(head) => Whole::Read(Some(Box::new(rest(conn, head)?))),
     })
 }
 
