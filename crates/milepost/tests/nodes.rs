@@ -17,7 +17,7 @@ use milepost_store::Store;
 use milepost_store::postgres::PostgresStore;
 use serde_json::{Value, json};
 
-use common::{Random, postgres_schema, verify};
+use common::{Random, all_end, postgres_schema, verify};
 
 const NODES: usize = 3;
 const CALLERS: u64 = 8;
@@ -232,17 +232,4 @@ async fn kill_for(cluster: &Cluster, duration: Duration) -> u32 {
         kills += 1;
     }
     kills
-}
-
-async fn all_end(store: &dyn Store) {
-    let deadline = Instant::now() + Duration::from_secs(90);
-    while !store.open_runs(None, 1).await.unwrap().is_empty() {
-        assert!(Instant::now() < deadline, "a run does not end: {:?}", store.open_runs(None, 3).await.unwrap());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    // What the nodes have committed is projected within a second; what dead ones left, by those that took it over.
-    while !store.unprojected(1).await.unwrap().is_empty() {
-        assert!(Instant::now() < deadline, "a run is not projected: {:?}", store.unprojected(3).await.unwrap());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
 }

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use milepost_core::id::RunId;
+use milepost_store::Store;
 use milepost_store::postgres::PostgresStore;
 use milepost_store::sqlite::SqliteStore;
 use serde_json::{Value, json};
 
-use common::{Random, postgres_schema, verify};
+use common::{Random, all_end, postgres_schema, verify};
 
 const MILEPOST: &str = env!("CARGO_BIN_EXE_milepost");
 const WORKERS: usize = 3;
@@ -53,7 +54,7 @@ impl Drop for Process {
 }
 
 struct Server {
-    _process: Process,
+    process: Process,
     url: String,
 }
 
@@ -69,7 +70,7 @@ impl Server {
             let text = std::fs::read_to_string(folder.join("server.json")).unwrap_or_default();
             let value: Value = serde_json::from_str(&text).unwrap_or_default();
             if value["pid"] == process.0.id() {
-                return Server { _process: process, url: value["url"].as_str().unwrap().to_owned() };
+                return Server { process: process, url: value["url"].as_str().unwrap().to_owned() };
             }
             assert!(begun.elapsed() < Duration::from_secs(30), "the server is not ready after 30 s");
             std::thread::sleep(Duration::from_millis(5));
@@ -106,8 +107,23 @@ async fn start_runs(client: &reqwest::Client, url: &str, acknowledged: &mut BTre
     }
 }
 
-/// Answers the runs that the server said it has.
-async fn chaos(folder: &Path, db: &str) -> BTreeSet<RunId> {
+/// The runs that the server said it has, and who carries them out.
+struct Chaos {
+    acknowledged: BTreeSet<RunId>,
+    alive: (Vec<Process>, Option<Server>),
+}
+
+impl Chaos {
+    /// Waits until every run has ended, ends the processes, and looks at what is left.
+    async fn check(self, store: Arc<dyn Store>) {
+        all_end(&*store).await;
+        let Chaos { acknowledged, alive } = self;
+        drop(alive);
+        verify(store, &acknowledged).await;
+    }
+}
+
+async fn chaos(folder: &Path, db: &str) -> Chaos {
     let client = reqwest::Client::builder().timeout(Duration::from_secs(5)).build().unwrap();
     let mut server = Some(Server::start(folder, db, "127.0.0.1:0"));
     let url = server.as_ref().unwrap().url.clone();
@@ -134,17 +150,7 @@ async fn chaos(folder: &Path, db: &str) -> BTreeSet<RunId> {
         }
     }
     assert!(acknowledged.len() > 20, "{} runs: this was no load", acknowledged.len());
-    let patience = Instant::now();
-    loop {
-        let list = client.get(format!("{url}/api/v1/runs?status=running&limit=1")).send().await.unwrap();
-        let open = list.json::<Value>().await.unwrap()["items"].as_array().unwrap().len();
-        if open == 0 {
-            break;
-        }
-        assert!(patience.elapsed() < Duration::from_secs(60), "runs do not end");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    acknowledged
+    Chaos { acknowledged, alive: (workers, server) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,16 +158,15 @@ async fn workers_keep_the_promise_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("runs.db");
     let db = path.display().to_string();
-    let acknowledged = chaos(folder.path(), &db).await;
-    verify(Arc::new(SqliteStore::open(&path).unwrap()), &acknowledged).await;
+    chaos(folder.path(), &db).await.check(Arc::new(SqliteStore::open(&path).unwrap())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_keep_the_promise_on_postgres() {
     let folder = tempfile::tempdir().unwrap();
     let db = postgres_schema("workers");
-    let acknowledged = chaos(folder.path(), &db).await;
-    verify(Arc::new(PostgresStore::connect(&db).await.unwrap()), &acknowledged).await;
+    let chaos = chaos(folder.path(), &db).await;
+    chaos.check(Arc::new(PostgresStore::connect(&db).await.unwrap())).await;
 }
 
 /// Runs a document to its end on a server whose workers are there, and answers its output.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::status::RunStatus;
@@ -18,6 +19,21 @@ pub(crate) fn postgres_schema(name: &str) -> String {
     assert!(made.success());
     let joint = if server.contains('?') { '&' } else { '?' };
     format!("{server}{joint}options=-c%20search_path%3D{schema}")
+}
+
+/// Waits until those that live have brought every run to its end, and projected it.
+#[allow(dead_code, reason = "where one process is killed alone, nobody is left to wait for")]
+pub(crate) async fn all_end(store: &dyn Store) {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    while !store.open_runs(None, 1).await.unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "a run does not end: {:?}", store.open_runs(None, 3).await.unwrap());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    // What the nodes have committed is projected within a second; what dead ones left, by those that took it over.
+    while !store.unprojected(1).await.unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "a run is not projected: {:?}", store.unprojected(3).await.unwrap());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 /// Nothing acknowledged is lost, every run has ended, no attempt has two outcomes, and some work was handed out again.

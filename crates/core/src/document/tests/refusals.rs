@@ -45,7 +45,7 @@ fn a_misspelt_key_of_a_step() {
     check(
         "name: x\nsteps:\n  a:\n    skil: noop\n    input: 1\n",
         &[
-            "unknown_key 4:5 /steps/a/skil: there is no key `skil` here; known are skill, description, input, depends_on, when, foreach, retry, timeout_ms, heartbeat_timeout_ms, cache, runtime, queue, secrets, env (did you mean `skill`?)",
+            "unknown_key 4:5 /steps/a/skil: there is no key `skil` here; known are skill, description, input, depends_on, when, foreach, concurrency, retry, timeout_ms, heartbeat_timeout_ms, cache, runtime, queue, secrets, env (did you mean `skill`?)",
             "missing_key 4:5 /steps/a: the key `skill` is missing",
         ],
     );
