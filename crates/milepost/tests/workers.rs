@@ -54,7 +54,7 @@ impl Drop for Process {
 }
 
 struct Server {
-    process: Process,
+    _process: Process,
     url: String,
 }
 
@@ -70,7 +70,7 @@ impl Server {
             let text = std::fs::read_to_string(folder.join("server.json")).unwrap_or_default();
             let value: Value = serde_json::from_str(&text).unwrap_or_default();
             if value["pid"] == process.0.id() {
-                return Server { process: process, url: value["url"].as_str().unwrap().to_owned() };
+                return Server { _process: process, url: value["url"].as_str().unwrap().to_owned() };
             }
             assert!(begun.elapsed() < Duration::from_secs(30), "the server is not ready after 30 s");
             std::thread::sleep(Duration::from_millis(5));
