@@ -128,6 +128,8 @@ pub struct PlanStep {
     pub queue: Option<Arc<str>>,
     /// How many tasks with the same key workers may have at once.
     pub concurrency: Option<StepConcurrency>,
+    /// Of a step with `runtime: push`, and of no other.
+    pub push: Option<Push>,
     pub cache: CachePolicy,
     /// Environment variables that reach the step, by name.
     pub env: Vec<Arc<str>>,
@@ -155,6 +157,17 @@ pub enum Runtime {
     Inline,
     Queue,
     Push,
+}
+
+/// Where a step is pushed to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Push {
+    /// `http` or `https`, without credentials.
+    pub url: Arc<str>,
+    /// The url's host with its port, in small letters.
+    pub host: Arc<str>,
+    /// How long one request may take.
+    pub timeout_ms: u64,
 }
 
 /// When a failed attempt is tried again.

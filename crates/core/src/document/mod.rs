@@ -19,6 +19,7 @@ mod node;
 mod patch;
 mod planner;
 mod problem;
+mod push;
 mod schema;
 mod section;
 mod settings;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::problem::Problems;
+use super::push::{self, PushSettings};
 use super::section::Section;
 use crate::canonical::MAX_SAFE_INTEGER;
 use crate::limits::Limits;
@@ -10,8 +11,8 @@ use crate::plan::{CachePolicy, CacheScope, RetryPolicy, Runtime};
 use crate::secret::{BadReference, SecretRef, variable_fault};
 
 /// The keys read here, for `defaults`.
-pub(super) const KEYS: [&str; 8] =
-    ["retry", "timeout_ms", "heartbeat_timeout_ms", "cache", "runtime", "queue", "secrets", "env"];
+pub(super) const KEYS: [&str; 9] =
+    ["retry", "timeout_ms", "heartbeat_timeout_ms", "cache", "runtime", "queue", "push", "secrets", "env"];
 
 /// What was said; `None` where nothing was.
 #[derive(Clone, Debug, Default)]
@@ -22,12 +23,13 @@ pub(super) struct Settings {
     pub(super) cache: Option<CachePolicy>,
     pub(super) runtime: Option<Runtime>,
     pub(super) queue: Option<Arc<str>>,
+    pub(super) push: Option<PushSettings>,
     pub(super) secrets: Option<Vec<(Arc<str>, Arc<str>)>>,
     pub(super) env: Option<Vec<Arc<str>>>,
 }
 
 impl Settings {
-    /// Reads a section on top of what is said above it. `retry` and `cache` merge key by key.
+    /// Reads a section on top of what is said above it. `retry`, `cache` and `push` merge key by key.
     pub(super) fn read(
         section: &Section<'_, '_>,
         above: &Settings,
@@ -43,6 +45,7 @@ impl Settings {
             cache: cache(section, above.cache, problems),
             runtime: section.choice("runtime", &runtimes, problems).or(above.runtime),
             queue: section.name("queue", limits.name_chars, problems).map(Arc::from).or_else(|| above.queue.clone()),
+            push: push::read(section, above.push.as_ref(), problems),
             secrets: secrets(section, limits, problems).or_else(|| above.secrets.clone()),
             env: env(section, limits, problems).or_else(|| above.env.clone()),
         }

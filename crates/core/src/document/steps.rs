@@ -11,13 +11,14 @@ use super::compile::{expression, template};
 use super::near::near_name;
 use super::node::{Data, Entry, Node, Position};
 use super::problem::{Problems, Trail};
+use super::push;
 use super::section::{Section, name_fault};
 use super::settings::{self, Settings};
 use crate::canonical;
 use crate::expression::{Bindings, CompileError, Expression, Template};
 use crate::hash::Digest;
 use crate::limits::Limits;
-use crate::plan::{PlanStep, Runtime, StepConcurrency, StepIndex};
+use crate::plan::{PlanStep, Push, Runtime, StepConcurrency, StepIndex};
 
 const KEYS: [&str; 7] = ["skill", "description", "input", "depends_on", "when", "foreach", "concurrency"];
 
@@ -129,8 +130,10 @@ impl Planner<'_> {
         let input_at = trail.key("input");
         builtin::check(skill, section.get("input").map(|entry| &entry.node), section.at, &input_at, problems);
         let depends_on = self.depends_on(&section, &compiled, problems);
+        let action = builtin::action(skill);
+        let push = push::of_step(&section, settings.push.as_ref(), settings.runtime, action, problems);
         let digest = digest(skill, &section, &settings);
-        Some(step(id.clone(), skill, settings, compiled, depends_on, digest))
+        Some(step(id.clone(), skill, settings, compiled, depends_on, push, digest))
     }
 
     fn compile(&self, section: &Section<'_, '_>, problems: &mut Problems) -> Compiled {
@@ -235,6 +238,7 @@ fn step(
     settings: Settings,
     compiled: Compiled,
     depends_on: Vec<StepIndex>,
+    push: Option<Push>,
     digest: Digest,
 ) -> PlanStep {
     PlanStep {
@@ -252,6 +256,7 @@ fn step(
         runtime: settings.runtime,
         queue: settings.queue,
         concurrency: compiled.concurrency,
+        push,
         cache: settings.cache.unwrap_or_default(),
         env: settings.env.unwrap_or_default(),
         secrets: settings.secrets.unwrap_or_default(),

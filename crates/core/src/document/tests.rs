@@ -149,13 +149,38 @@ fn a_digest_covers_what_changes_the_result_and_no_more() {
     for other in [
         "skill: t, input: {k: 1}",
         "skill: s, input: {k: 2}",
-        "skill: s, input: {k: 1}, runtime: push",
+        "skill: s, input: {k: 1}, runtime: push, push: {url: 'https://e.com'}",
         "skill: s, input: {k: 1}, env: [A]",
         "skill: s, input: {k: 1}, secrets: {A: 'secret://a'}",
         "skill: s, input: {k: 1}, foreach: [1]",
     ] {
         assert_ne!(base, digest(other), "{other}");
     }
+}
+
+#[test]
+fn a_step_is_pushed_where_it_or_the_defaults_say() {
+    let plan = loaded(concat!(
+        "name: x\n",
+        "defaults: {runtime: push, push: {url: 'https://Example.com:8443/hook', timeout_ms: 5000}}\n",
+        "steps:\n",
+        "  a: {skill: s}\n",
+        "  b: {skill: s, push: {timeout_ms: 7}}\n",
+        "  c: {skill: s, push: {url: 'http://localhost/c'}}\n",
+        "  d: {skill: s, runtime: queue}\n",
+        "  e: {skill: sleep, input: {ms: 1}}\n",
+    ))
+    .plan;
+    let pushed = |at: usize| plan.steps[at].push.as_ref().map(|push| (&*push.url, &*push.host, push.timeout_ms));
+    assert_eq!(pushed(0), Some(("https://Example.com:8443/hook", "example.com:8443", 5000)));
+    assert_eq!(pushed(1).map(|(.., ms)| ms), Some(7));
+    assert_eq!(pushed(2), Some(("http://localhost/c", "localhost", 5000)));
+    assert_eq!((pushed(3), pushed(4)), (None, None));
+    let digest = |url: &str| {
+        loaded(&format!("name: x\nsteps: {{a: {{skill: s, runtime: push, push: {{url: '{url}'}}}}}}")).plan.steps[0]
+            .digest
+    };
+    assert_eq!(digest("https://a"), digest("https://b"), "where it is done changes no result");
 }
 
 #[test]

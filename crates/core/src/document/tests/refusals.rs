@@ -45,7 +45,7 @@ fn a_misspelt_key_of_a_step() {
     check(
         "name: x\nsteps:\n  a:\n    skil: noop\n    input: 1\n",
         &[
-            "unknown_key 4:5 /steps/a/skil: there is no key `skil` here; known are skill, description, input, depends_on, when, foreach, concurrency, retry, timeout_ms, heartbeat_timeout_ms, cache, runtime, queue, secrets, env (did you mean `skill`?)",
+            "unknown_key 4:5 /steps/a/skil: there is no key `skil` here; known are skill, description, input, depends_on, when, foreach, concurrency, retry, timeout_ms, heartbeat_timeout_ms, cache, runtime, queue, push, secrets, env (did you mean `skill`?)",
             "missing_key 4:5 /steps/a: the key `skill` is missing",
         ],
     );
@@ -382,6 +382,34 @@ fn changes_and_tunables() {
             "bad_value 2:49 /changes/c: a change has exactly one of `merge`, `replace` and `rebuild`",
             "missing_key 3:12 /tunables/0: the key `type` is missing",
             "wrong_type 3:19 /tunables/0/path: `path` is a text, not a number (write it in quotes)",
+        ],
+    );
+}
+
+#[test]
+fn pushes_that_lead_nowhere() {
+    check(
+        concat!(
+            "name: x\n",
+            "steps:\n",
+            "  a: {skill: s, runtime: push}\n",
+            "  b: {skill: s, runtime: push, push: {timeout_ms: 0}}\n",
+            "  c: {skill: s, runtime: push, push: {url: 'https://u:hunter2@e.com'}}\n",
+            "  d: {skill: s, push: {url: 'https://e.com'}}\n",
+            "  e: {skill: wait, input: {signal: go}, runtime: push, push: {url: 'https://e.com'}}\n",
+            "  f: {skill: s, runtime: push, push: {url: e.com, method: GET}}\n",
+            "  g: {skill: s, runtime: push, push: 'https://e.com'}\n",
+        ),
+        &[
+            "missing_key 3:6 /steps/a: `runtime: push` needs to know where to: `push: {url: https://…}`",
+            "missing_key 4:32 /steps/b: `runtime: push` needs to know where to: `push: {url: https://…}`",
+            "bad_value 4:51 /steps/b/push/timeout_ms: `timeout_ms` is a whole number from 1 to 600000, not 0",
+            "bad_value 5:44 /steps/c/push/url: the url has credentials in it; name them under `secrets`, and the receiver is given them",
+            "bad_value 6:17 /steps/d/push: `push` says where a step with `runtime: push` is sent to, and this step has another (add `runtime: push`, or remove `push`)",
+            "bad_value 7:56 /steps/e/push: `push` says where a step is sent to, and this one is carried out by nobody",
+            "bad_value 8:44 /steps/f/push/url: the url begins with https:// or http://",
+            "unknown_key 8:51 /steps/f/push/method: there is no key `method` here; known are url, timeout_ms",
+            "wrong_type 9:38 /steps/g/push: a map is needed here, not a text",
         ],
     );
 }
