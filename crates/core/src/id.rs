@@ -57,6 +57,11 @@ uuid_id! {
     TaskId
 }
 uuid_id! {
+    /// Something that a commit asks for and that is carried out after it. UUIDv7: by age, but in no order that anybody
+    /// relies on.
+    OutboxId
+}
+uuid_id! {
     /// One event of a run's log, derived from the run and the event's sequence number.
     EventId
 }

@@ -4,12 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use milepost_core::hash::Digest;
-use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
+use milepost_core::id::{NodeId, OrgId, OutboxId, RunId, SignalId};
 use milepost_core::json::Json;
 use milepost_core::record::{EVENT_FORMAT, EventRow};
 use milepost_core::status::{RunStatus, StepStatus};
 use milepost_core::time::Timestamp;
-use milepost_store::rows::{Batch, HeadWrite, NewHead, ProjectionWrite, RunWrite, SnapshotRow, StatusWrite, StepRow};
+use milepost_store::rows::{
+    Batch, Claim, HeadWrite, NewHead, OutboxWrite, ProjectionWrite, RunWrite, SnapshotRow, StatusWrite, StepRow,
+};
 use uuid::Uuid;
 
 pub const ORG: OrgId = OrgId::DEFAULT;
@@ -122,6 +124,7 @@ pub fn advance(run: RunId, expected_seq: u64, events: u64) -> RunWrite {
         slot: None,
         checkpoint: None,
         tasks: Vec::new(),
+        outbox: Vec::new(),
     }
 }
 
@@ -134,6 +137,18 @@ pub fn start(run: RunId, events: u64) -> RunWrite {
 #[must_use]
 pub fn start_with(run: RunId, events: u64, head: NewHead) -> RunWrite {
     RunWrite { head: HeadWrite::Insert(Box::new(head)), ..advance(run, 0, events) }
+}
+
+/// Something that a commit asks for.
+#[must_use]
+pub fn new_outbox(claim: Claim) -> OutboxWrite {
+    OutboxWrite {
+        id: OutboxId(Uuid::now_v7()),
+        kind: Arc::from("push"),
+        payload: Json::trusted(r#"{"url":"https://example.com/Grüße"}"#),
+        claim,
+        created_at: at(3),
+    }
 }
 
 /// Writes that stand alone.

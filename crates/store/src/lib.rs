@@ -8,6 +8,7 @@ mod groups;
 pub mod memory;
 mod meter;
 pub mod migrations;
+mod outbox;
 pub mod postgres;
 pub mod rows;
 mod run_blobs;
@@ -31,6 +32,7 @@ use rows::{
     TaskRow, TimerRow, TransitionRow, WriteResult,
 };
 
+pub use outbox::OutboxStore;
 pub use run_blobs::RunBlobs;
 pub use secrets::SecretStore;
 
@@ -131,6 +133,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn queues(&self) -> Result<Vec<QueueRow>>;
     /// Sets the limits of a queue; without any, it is as if it had never had one.
     async fn set_queue(&self, queue: &QueueRow) -> Result<()>;
+
+    /// What commits asked for beyond this database.
+    fn outbox(&self) -> &dyn OutboxStore;
 
     /// Says that this node lives, for `lease_ms` more.
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()>;

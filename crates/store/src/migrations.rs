@@ -13,6 +13,7 @@ pub const SQLITE: &[Migration] = &[
     Migration { version: 2, name: "server", sql: include_str!("migrations/sqlite/0002_server.sql") },
     Migration { version: 3, name: "workers", sql: include_str!("migrations/sqlite/0003_workers.sql") },
     Migration { version: 4, name: "secrets_blobs", sql: include_str!("migrations/sqlite/0004_secrets_blobs.sql") },
+    Migration { version: 5, name: "outbox", sql: include_str!("migrations/sqlite/0005_outbox.sql") },
 ];
 
 pub const POSTGRES: &[Migration] = &[
@@ -20,6 +21,7 @@ pub const POSTGRES: &[Migration] = &[
     Migration { version: 2, name: "server", sql: include_str!("migrations/postgres/0002_server.sql") },
     Migration { version: 3, name: "workers", sql: include_str!("migrations/postgres/0003_workers.sql") },
     Migration { version: 4, name: "secrets_blobs", sql: include_str!("migrations/postgres/0004_secrets_blobs.sql") },
+    Migration { version: 5, name: "outbox", sql: include_str!("migrations/postgres/0005_outbox.sql") },
 ];
 
 /// The schema that this release works with.

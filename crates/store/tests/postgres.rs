@@ -101,6 +101,7 @@ fn insert(run: RunId, events: u64) -> RunWrite {
         slot: None,
         checkpoint: None,
         tasks: Vec::new(),
+        outbox: Vec::new(),
     }
 }
 

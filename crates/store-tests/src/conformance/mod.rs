@@ -8,6 +8,7 @@ mod lists;
 mod log;
 mod logs;
 mod nodes;
+mod outbox;
 mod projections;
 mod registry;
 mod retention;
@@ -35,6 +36,7 @@ pub async fn conformance(store: Arc<dyn Store>) {
     tasks::check(&*store).await;
     ask::check(&store).await;
     nodes::check(&*store).await;
+    outbox::check(&store).await;
     registry::check(&*store).await;
     secrets::check(store.secrets()).await;
     logs::check(&*store).await;

@@ -1,5 +1,6 @@
 //! Runs in memory: plain maps behind one lock. What the other stores are compared with, and what tests of the engine use.
 
+mod outbox;
 mod run_blobs;
 mod secrets;
 mod tables;
@@ -25,7 +26,7 @@ use crate::rows::{
     ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
     TaskRow, TimerRow, TransitionRow, WriteResult,
 };
-use crate::{Result, Store, Transaction};
+use crate::{OutboxStore, Result, Store, Transaction};
 
 /// A store that forgets everything when it is dropped.
 #[derive(Debug, Default)]
@@ -234,6 +235,10 @@ impl Store for MemoryStore {
             self.tables().queues.insert(key, (queue.clone(), Timestamp(0)));
         }
         Ok(())
+    }
+
+    fn outbox(&self) -> &dyn OutboxStore {
+        self
     }
 
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {

@@ -12,6 +12,7 @@ use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
 use uuid::Uuid;
 
+use super::outbox::Outbox;
 use super::tasks::Tasks;
 use crate::groups::in_groups;
 use crate::rows::{
@@ -34,6 +35,7 @@ pub(super) struct Tables {
     pub(super) tasks: Tasks,
     /// With up to where their rates are used up.
     pub(super) queues: BTreeMap<(OrgId, Arc<str>), (QueueRow, Timestamp)>,
+    pub(super) outbox: Outbox,
     /// Until when the lease runs; `None` for a node that left.
     pub(super) nodes: BTreeMap<NodeId, Option<Timestamp>>,
     pub(super) blobs: BTreeMap<(OrgId, Digest), BlobRow>,
@@ -149,6 +151,7 @@ impl Tables {
             self.events.insert((key, event.seq), event.clone());
         }
         write.tasks.iter().for_each(|task| self.tasks.write(task));
+        write.outbox.iter().for_each(|new| self.outbox.write(write.org, write.run, new));
         for timer in &write.timers {
             match timer {
                 TimerWrite::Arm { seq, due_at } => self.timers.insert((key, *seq), *due_at),

@@ -3,7 +3,7 @@
 //! ```text
 //! updated    heads whose last_seq is still as expected ─┐
 //! requested  request ids that nobody has ─ inserted ────┼─ written ─┬─ events
-//!                                    heads of new runs ─┘           ├─ timers, slots, checkpoints (only where there are any)
+//!                                    heads of new runs ─┘           ├─ timers, slots, checkpoints, … (only where there are any)
 //!                                                                   └─ the answer
 //! ```
 //!
@@ -21,6 +21,7 @@ use milepost_core::id::RunId;
 use uuid::Uuid;
 
 use super::columns::{col, int4, int8};
+use super::outbox_columns::Queued;
 use super::task_columns::{Parameter, Tasks};
 use super::transaction::Open;
 use crate::rows::{Batch, HeadWrite, RunWrite, SlotWrite, TimerWrite, WriteResult};
@@ -147,9 +148,10 @@ const TIMERS: usize = 2;
 const SLOTS: usize = 4;
 const CHECKPOINTS: usize = 8;
 const TASKS: usize = 16;
+const OUTBOX: usize = 32;
 
 /// A statement for each set of optional parts, by the sum of their numbers.
-static STATEMENTS: LazyLock<Vec<String>> = LazyLock::new(|| (0..32).map(statement).collect());
+static STATEMENTS: LazyLock<Vec<String>> = LazyLock::new(|| (0..64).map(statement).collect());
 
 /// Puts the parts together and numbers the parameters, which each part writes as `?`.
 fn statement(shape: usize) -> String {
@@ -160,7 +162,8 @@ fn statement(shape: usize) -> String {
         parts.push(WRITTEN);
     }
     parts.push(LOGGED);
-    for (part, sql) in [(TIMERS, TIMED), (SLOTS, SLOTTED), (CHECKPOINTS, CHECKPOINTED), (TASKS, TASKED)] {
+    let optional = [(TIMERS, TIMED), (SLOTS, SLOTTED), (CHECKPOINTS, CHECKPOINTED), (TASKS, TASKED), (OUTBOX, QUEUED)];
+    for (part, sql) in optional {
         if shape & part != 0 {
             parts.push(sql);
         }
@@ -287,6 +290,16 @@ const TASKED: &str = "put AS (
       AND (d.run_id IN (SELECT run_id FROM written)) IS TRUE
 )";
 
+const QUEUED: &str = "queued AS (
+    INSERT INTO outbox (id, org_id, run_id, kind, payload, created_at, claimed_by, claimed_until, available_at, attempts,
+                        status)
+    SELECT o.id, o.org_id, o.run_id, o.kind, o.payload, o.created_at, o.claimed_by, o.claimed_until, o.claimed_until, 1,
+           'processing'
+    FROM unnest(?::uuid[], ?::int4[], ?::uuid[], ?::text[], ?::text[], ?::int8[], ?::int8[], ?::int8[])
+        AS o (id, org_id, run_id, kind, payload, created_at, claimed_by, claimed_until)
+    WHERE (o.run_id IN (SELECT run_id FROM written)) IS TRUE
+)";
+
 /// Request ids in their own order, and in the batch's where two new runs have the same: the first of them wins.
 #[derive(Default)]
 struct Requests<'a> {
@@ -328,6 +341,7 @@ struct Columns<'a> {
     released: Released,
     checkpoints: Checkpoints<'a>,
     tasks: Tasks<'a>,
+    outbox: Queued<'a>,
 }
 
 #[derive(Default)]
@@ -433,6 +447,7 @@ impl<'a> Columns<'a> {
         self.add_slot(write);
         self.checkpoints.add(write);
         self.tasks.add(write);
+        self.outbox.add(write);
     }
 
     fn add_timers(&mut self, write: &RunWrite) {
@@ -485,6 +500,7 @@ impl<'a> Columns<'a> {
             | part(!self.slots.run.is_empty() || !self.released.run.is_empty(), SLOTS)
             | part(!self.checkpoints.run.is_empty(), CHECKPOINTS)
             | part(!self.tasks.is_empty(), TASKS)
+            | part(!self.outbox.is_empty(), OUTBOX)
     }
 
     /// In the order in which [`statement`] puts the parts together.
@@ -499,6 +515,7 @@ impl<'a> Columns<'a> {
             released: r,
             checkpoints: c,
             tasks: t,
+            outbox: o,
         } = self;
         let mut list: Vec<Parameter<'b>> =
             vec![&u.org, &u.run, &u.expected_seq, &u.last_seq, &u.status, &u.started_at, &u.completed_at, &u.owner];
@@ -555,6 +572,9 @@ impl<'a> Columns<'a> {
         }
         if shape & TASKS != 0 {
             list.extend(t.parameters());
+        }
+        if shape & OUTBOX != 0 {
+            list.extend(o.parameters());
         }
         list
     }
@@ -633,7 +653,7 @@ mod tests {
 
     #[test]
     fn every_parameter_has_its_place() {
-        for shape in 0..32 {
+        for shape in 0..64 {
             let columns = Columns::default();
             let parameters = columns.parameters(&Requests::default(), shape).len();
             let text = statement(shape);

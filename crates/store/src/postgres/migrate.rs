@@ -32,6 +32,8 @@ const TABLES: &[(i32, &str)] = &[
     (4, "secrets"),
     (4, "secret_versions"),
     (4, "run_blobs"),
+    (5, "outbox"),
+    (5, "dead_letters"),
 ];
 
 /// The schema that this release works with.

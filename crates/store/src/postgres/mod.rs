@@ -20,6 +20,8 @@ mod list;
 mod logs;
 mod migrate;
 mod months;
+mod outbox;
+mod outbox_columns;
 mod project;
 mod queues;
 mod registry;
@@ -55,7 +57,7 @@ use crate::rows::{
     ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
     TaskRow, TimerRow, TransitionRow, WriteResult,
 };
-use crate::{Result, Store, StoreError, Transaction};
+use crate::{OutboxStore, Result, Store, StoreError, Transaction};
 
 /// How to connect.
 #[derive(Clone, Copy, Debug)]
@@ -255,6 +257,10 @@ impl Store for PostgresStore {
 
     async fn set_queue(&self, queue: &QueueRow) -> Result<()> {
         queues::set(&self.writing().await?, queue).await
+    }
+
+    fn outbox(&self) -> &dyn OutboxStore {
+        self
     }
 
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {

@@ -3,6 +3,7 @@
 mod definitions;
 mod filter;
 mod logs;
+mod outbox;
 mod secrets;
 mod tasks;
 mod whole;
@@ -20,6 +21,7 @@ pub use definitions::{Deployed, TagRow};
 pub use filter::RunFilter;
 pub(crate) use filter::Way;
 pub use logs::{LogChunkRow, LogPosition};
+pub use outbox::{Claim, OutboxCounts, OutboxEnd, OutboxFilter, OutboxOutcome, OutboxRow, OutboxState, OutboxWrite};
 pub use secrets::{SealedRow, SecretPosition, SecretRow, SecretWrite};
 pub use tasks::{
     LeaseExtension, LeaseRow, QueueCount, QueueRow, Rate, RateWrite, TaskLimits, TaskRow, TaskSlot, TaskWrite,
@@ -51,6 +53,7 @@ pub struct RunWrite {
     pub timers: Vec<TimerWrite>,
     /// No task twice.
     pub tasks: Vec<TaskWrite>,
+    pub outbox: Vec<OutboxWrite>,
     pub slot: Option<SlotWrite>,
     pub checkpoint: Option<CheckpointRow>,
 }

@@ -11,6 +11,7 @@ mod list;
 mod logs;
 mod nodes;
 mod open;
+mod outbox;
 mod projections;
 mod queues;
 mod read;
@@ -48,7 +49,7 @@ use crate::rows::{
     ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
     TaskRow, TimerRow, TransitionRow, WriteResult,
 };
-use crate::{Result, Store, StoreError, Transaction};
+use crate::{OutboxStore, Result, Store, StoreError, Transaction};
 
 pub use replay::replay;
 
@@ -267,6 +268,10 @@ impl Store for SqliteStore {
     async fn set_queue(&self, queue: &QueueRow) -> Result<()> {
         let queue = queue.clone();
         self.write(move |tx| queues::set(tx, &queue)).await
+    }
+
+    fn outbox(&self) -> &dyn OutboxStore {
+        self
     }
 
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {

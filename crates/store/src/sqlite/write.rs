@@ -8,7 +8,7 @@ use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
 
-use super::{queues, tasks};
+use super::{outbox, queues, tasks};
 use crate::Result;
 use crate::groups::in_groups;
 use crate::rows::{
@@ -179,6 +179,9 @@ impl Hot<'_> {
         }
         for task in &write.tasks {
             tasks::write(self.conn, task)?;
+        }
+        for new in &write.outbox {
+            outbox::write(self.conn, write.org, write.run, new)?;
         }
         if let Some(slot) = &write.slot {
             self.slot(write.org, run, slot)?;
