@@ -170,6 +170,17 @@ pub struct Push {
     pub timeout_ms: u64,
 }
 
+impl Push {
+    /// How the queues begin in which steps wait that are pushed: the host follows.
+    pub const QUEUE: &'static str = "push:";
+
+    /// The queue of all that is pushed to the same host.
+    #[must_use]
+    pub fn queue(&self) -> Arc<str> {
+        format!("{}{}", Push::QUEUE, self.host).into()
+    }
+}
+
 /// When a failed attempt is tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {

@@ -7,7 +7,7 @@ use milepost_core::id::{NodeId, RunId};
 use milepost_core::run::RunState;
 use milepost_core::time::Timestamp;
 use milepost_store::Store;
-use milepost_store::rows::HeadRow;
+use milepost_store::rows::{HeadRow, OutboxCounts};
 use serde::Serialize;
 
 use crate::committer::restore;
@@ -72,7 +72,25 @@ pub async fn diagnose(store: &Arc<dyn Store>, now: Timestamp) -> Result<Diagnosi
             diagnosis.findings.push(Finding { code: "projection_lag", run_id: Some(run), message });
         }
     }
+    diagnosis.findings.extend(look_at_outbox(&**store, now).await?);
     Ok(diagnosis)
+}
+
+async fn look_at_outbox(store: &dyn Store, now: Timestamp) -> Result<Vec<Finding>, EngineError> {
+    let finding = |code, message: String| Finding { code, run_id: None, message };
+    let OutboxCounts { dead, next_due, .. } = store.outbox().counts().await?;
+    let mut findings = Vec::new();
+    if dead > 0 {
+        let what = if dead == 1 { "a delivery was".to_owned() } else { format!("{dead} deliveries were") };
+        let message = format!(
+            "{what} given up; `milepost outbox list --dead` says why, `milepost outbox retry` has them tried again"
+        );
+        findings.push(finding("dead_letters", message));
+    }
+    if let Some(due) = next_due.filter(|due| now.ms_since(*due) > LATE_MS) {
+        findings.push(finding("overdue_delivery", format!("a delivery was due at {due} and no server has tried it")));
+    }
+    Ok(findings)
 }
 
 async fn look_at(

@@ -1,6 +1,6 @@
 //! The engine: a committer with the services around it, opened on a store.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use milepost_core::document::{self, Loaded};
@@ -26,8 +26,10 @@ use crate::error::EngineError;
 use crate::executor::Executor;
 use crate::logs::{LogHandle, LogWriter};
 use crate::lookout::Lookout;
+use crate::outbox::{self, Outbox, OutboxConfig};
 use crate::plans::Plans;
 use crate::projector::{self, Projector, ProjectorHandle};
+use crate::push::{Hosts, PushConfig, Pusher};
 use crate::reaper::Reaper;
 use crate::retention::Retention;
 use crate::secrets::{Secrets, SecretsConfig};
@@ -64,6 +66,10 @@ pub struct Config {
     pub takes_steps: bool,
     /// Steps that nobody in this process can carry out wait for workers; without it, runs that have such steps are refused.
     pub workers: bool,
+    /// How often what is owed to others is tried.
+    pub outbox: OutboxConfig,
+    /// How steps with `runtime: push` are sent.
+    pub push: PushConfig,
     /// Where traces of the runs that end here are sent, if anywhere.
     pub traces: Option<OtlpConfig>,
 }
@@ -84,6 +90,8 @@ impl Default for Config {
             retention: None,
             takes_steps: true,
             workers: false,
+            outbox: OutboxConfig::default(),
+            push: PushConfig::default(),
             traces: None,
         }
     }
@@ -127,6 +135,7 @@ pub struct Engine {
     limits: Limits,
     pub(crate) inbox: Inbox,
     pub(crate) leases: Arc<Leases>,
+    pub(crate) outbox: Outbox,
     pub(crate) limited_queues: LimitedQueues,
     /// Steps may wait for workers.
     workers: bool,
@@ -179,6 +188,27 @@ impl Engine {
             Executor::new(config.skills, config.limits.clone(), inbox.clone(), logs.clone(), secrets.clone());
         let leases = Arc::new(Leases::new(logs.clone()));
         let limited_queues = LimitedQueues::default();
+        let pusher = Pusher {
+            node,
+            store: store.clone(),
+            plans: plans.clone(),
+            clock: config.clock.clone(),
+            limits: config.limits.clone(),
+            inbox: inbox.clone(),
+            leases: leases.clone(),
+            hosts: Arc::new(Hosts::new(config.push.per_host)),
+            config: config.push,
+            client: OnceLock::new(),
+        };
+        let outbox = Outbox::new(outbox::Parts {
+            node,
+            store: store.clone(),
+            clock: config.clock.clone(),
+            inbox: inbox.clone(),
+            metrics: telemetry.metrics.clone(),
+            pusher,
+            config: config.outbox,
+        });
         let committer = Committer::new(Parts {
             node,
             store: store.clone(),
@@ -187,6 +217,7 @@ impl Engine {
             limits: config.limits.clone(),
             executor: executor.clone(),
             leases: leases.clone(),
+            outbox: outbox.clone(),
             limited_queues: limited_queues.clone(),
             workers: config.workers,
             projector: projector.clone(),
@@ -204,6 +235,7 @@ impl Engine {
             clock: config.clock.clone(),
             inbox: inbox.clone(),
             leases: leases.clone(),
+            outbox: outbox.clone(),
             limited_queues: limited_queues.clone(),
             lease_ms: config.node_lease_ms,
         };
@@ -237,6 +269,7 @@ impl Engine {
                 let clock = config.clock.clone();
                 let puller = Puller { node, store: store.clone(), clock, inbox: inbox.clone() };
                 services.push(tokio::spawn(puller.run()));
+                services.push(tokio::spawn(outbox.clone().run()));
             }
             services.push(tokio::spawn(keeper.run()));
             services.extend(config.retention.map(|keep| {
@@ -258,6 +291,7 @@ impl Engine {
             limits: config.limits,
             inbox,
             leases,
+            outbox,
             limited_queues,
             workers: config.workers,
             executor,
@@ -568,6 +602,7 @@ impl Engine {
         metrics.ready.set(self.telemetry.ready() as f64);
         metrics.executing.set(self.executor.count() as f64);
         metrics.leased.set(self.leases.count() as f64);
+        metrics.delivering.set(self.outbox.under_way() as f64);
         metrics.projector_lag.set(self.projector.lag_ms() as f64 / 1000.0);
         metrics.projector_queue.set(self.projector.depth() as f64);
     }
@@ -601,6 +636,7 @@ impl Engine {
             // It may be in the middle of something: once this returns, nothing of this engine touches the store.
             let _ = service.await;
         }
+        self.outbox.leave().await;
         if let Err(error) = self.store.leave(self.node).await {
             tracing::warn!(node = %self.node, %error, "this node could not say that it leaves");
         }
@@ -619,6 +655,7 @@ impl Drop for Engine {
         running.tracing.iter().for_each(Tracing::abort);
         self.streams.close_now();
         self.executor.abort_all();
+        self.outbox.abort_all();
     }
 }
 
@@ -672,8 +709,7 @@ pub async fn transitions(store: &Arc<dyn Store>, org: OrgId, run: RunId) -> Resu
 pub(crate) fn check_skills(plan: &Plan, executor: &Executor, workers: bool) -> Result<(), EngineError> {
     let known = |step: &PlanStep| match step.runtime {
         Some(Runtime::Inline) => executor.knows(&step.skill),
-        Some(Runtime::Queue) => workers,
-        Some(Runtime::Push) => false,
+        Some(Runtime::Queue | Runtime::Push) => workers,
         None => executor.knows(&step.skill) || (workers && !BUILT_IN.contains(&&*step.skill)),
     };
     let unknown: Vec<(String, String)> = plan

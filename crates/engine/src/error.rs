@@ -1,7 +1,7 @@
 //! What the engine answers when it cannot do what it was asked. Cut by what the caller does next.
 
 use milepost_core::document::Problem;
-use milepost_core::id::{RunId, TaskId};
+use milepost_core::id::{OutboxId, RunId, TaskId};
 use milepost_core::run::Rejection;
 use milepost_store::StoreError;
 use milepost_store::blobs::BlobError;
@@ -18,6 +18,8 @@ pub enum EngineError {
     NoSuchRun(RunId),
     #[error("there is no open task {0}: it has ended, or never was")]
     NoSuchTask(TaskId),
+    #[error("there is nothing owed and nothing given up under {0}: it was done, or never was")]
+    NoSuchDelivery(OutboxId),
     /// The run's log does not have that event.
     #[error("run {run} has the events 1 to {last_seq}, and no event {seq}")]
     NoSuchEvent { run: RunId, seq: u64, last_seq: u64 },
@@ -76,6 +78,7 @@ impl EngineError {
             EngineError::Invalid(_) => "invalid_document",
             EngineError::NoSuchRun(_) => "unknown_run",
             EngineError::NoSuchTask(_) => "unknown_task",
+            EngineError::NoSuchDelivery(_) => "unknown_delivery",
             EngineError::NoSuchEvent { .. } => "unknown_event",
             EngineError::Moved { .. } => Rejection::MOVED,
             EngineError::AfterLastEvent { .. } => "after_last_event",

@@ -12,6 +12,7 @@ use milepost_store::{Result, Store};
 
 use crate::clock::Clock;
 use crate::committer::{Inbox, LimitedQueues, Message, Request, in_line};
+use crate::outbox::Outbox;
 use crate::workers::Leases;
 
 const PAGE: u32 = 500;
@@ -26,6 +27,7 @@ pub(crate) struct Reaper {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) inbox: Inbox,
     pub(crate) leases: Arc<Leases>,
+    pub(crate) outbox: Outbox,
     pub(crate) limited_queues: LimitedQueues,
     pub(crate) lease_ms: u64,
 }
@@ -58,6 +60,9 @@ impl Reaper {
             }
         }
         self.take_over_tasks(dead).await?;
+        if self.store.outbox().free_claims(dead, self.clock.now()).await? > 0 {
+            self.outbox.look_now();
+        }
         if count > 0 {
             tracing::info!(node = %self.node, %dead, runs = count, "taking over the runs of a node that is gone");
         }

@@ -39,8 +39,12 @@ pub(crate) struct Retention {
 impl Retention {
     /// One batch.
     pub(crate) async fn run_once(&self, now: Timestamp) -> Result<Forgotten> {
+        self.store.forget_runs(self.before(now), BATCH).await
+    }
+
+    fn before(&self, now: Timestamp) -> Timestamp {
         let keep_us = i64::try_from(self.keep_ms.saturating_mul(1000)).unwrap_or(i64::MAX);
-        self.store.forget_runs(Timestamp(now.0.saturating_sub(keep_us)), BATCH).await
+        Timestamp(now.0.saturating_sub(keep_us))
     }
 
     /// Batches until nothing is left. Answers how long to wait for the next pass.
@@ -59,6 +63,7 @@ impl Retention {
                 tokio::time::sleep(pause_after(begun.elapsed())).await;
             }
         }
+        self.store.outbox().forget_dead(self.before(self.clock.now())).await?;
         if forgotten.runs > 0 || forgotten.partitions > 0 {
             let Forgotten { runs, partitions, .. } = forgotten;
             tracing::info!(runs, partitions, "runs that ended long ago are forgotten");

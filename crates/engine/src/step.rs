@@ -9,6 +9,7 @@ use milepost_core::plan::Plan;
 use milepost_core::run::{Attempt, ItemCounts, RunState, attempts};
 use milepost_core::status::StepStatus;
 use milepost_core::time::Timestamp;
+use milepost_store::Store;
 use milepost_store::rows::HeadRow;
 use serde::Serialize;
 
@@ -105,7 +106,7 @@ impl Engine {
         let step = state.find_step(step_id)?;
         let mut view = self.step_now(&loaded.head, &plan, step).await?;
         if view.output.is_none() && view.status == StepStatus::Completed {
-            view.output = self.learning(&mut state, |state| state.step_output(step)).await?;
+            view.output = learning(&*self.store, &mut state, |state| state.step_output(step)).await?;
         }
         let input = self.input_of(&mut state, step, view.input_hash).await?;
         let events = self.events_of(&loaded.head, &plan, step).await?;
@@ -129,28 +130,8 @@ impl Engine {
         let Some(recorded) = recorded else { return Ok(None) };
         // Limits keep new inputs small; this one was let in.
         let limits = milepost_core::limits::Limits { input_bytes: usize::MAX, ..self.limits().clone() };
-        let input = self.learning(state, |state| state.resolved_input(step, &limits)).await?;
+        let input = learning(&*self.store, state, |state| state.resolved_input(step, &limits)).await?;
         Ok(input.filter(|input| input.hash == recorded).map(|input| input.json))
-    }
-
-    /// Asks a state something, and reads what it lacks for the answer.
-    async fn learning<T>(
-        &self,
-        state: &mut RunState,
-        mut ask: impl FnMut(&mut RunState) -> Result<Option<T>, Vec<u64>>,
-    ) -> Result<Option<T>, EngineError> {
-        for _ in 0..ROUNDS {
-            let missing = match ask(state) {
-                Ok(answer) => return Ok(answer),
-                Err(missing) => missing,
-            };
-            for row in self.store.events_at(state.org, state.run, &missing).await? {
-                if let Ok(Some(json)) = codec::carried_value(&row) {
-                    state.learn(row.seq, json);
-                }
-            }
-        }
-        Ok(None)
     }
 
     pub(crate) async fn events_of(
@@ -174,4 +155,24 @@ impl Engine {
             }
         }
     }
+}
+
+/// Asks a state something, and reads what it lacks for the answer.
+pub(crate) async fn learning<T>(
+    store: &dyn Store,
+    state: &mut RunState,
+    mut ask: impl FnMut(&mut RunState) -> Result<Option<T>, Vec<u64>>,
+) -> Result<Option<T>, EngineError> {
+    for _ in 0..ROUNDS {
+        let missing = match ask(state) {
+            Ok(answer) => return Ok(answer),
+            Err(missing) => missing,
+        };
+        for row in store.events_at(state.org, state.run, &missing).await? {
+            if let Ok(Some(json)) = codec::carried_value(&row) {
+                state.learn(row.seq, json);
+            }
+        }
+    }
+    Ok(None)
 }

@@ -61,6 +61,10 @@ pub(super) fn of_step(
         }
         return None;
     }
+    if let Some(entry) = section.get("queue") {
+        let message = "`queue` is for steps that workers take, and this one is pushed";
+        problems.add("bad_value", entry.at, &section.trail.key("queue"), message);
+    }
     let Some(url) = said.and_then(|said| said.url.clone()) else {
         // What is no map, or has a url that is no text, was told.
         let own = section.get("push").and_then(|entry| Some((entry.at, entry.node.as_map()?)));

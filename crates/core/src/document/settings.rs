@@ -7,7 +7,7 @@ use super::push::{self, PushSettings};
 use super::section::Section;
 use crate::canonical::MAX_SAFE_INTEGER;
 use crate::limits::Limits;
-use crate::plan::{CachePolicy, CacheScope, RetryPolicy, Runtime};
+use crate::plan::{CachePolicy, CacheScope, Push, RetryPolicy, Runtime};
 use crate::secret::{BadReference, SecretRef, variable_fault};
 
 /// The keys read here, for `defaults`.
@@ -44,12 +44,23 @@ impl Settings {
             heartbeat_timeout_ms: time("heartbeat_timeout_ms", problems).or(above.heartbeat_timeout_ms),
             cache: cache(section, above.cache, problems),
             runtime: section.choice("runtime", &runtimes, problems).or(above.runtime),
-            queue: section.name("queue", limits.name_chars, problems).map(Arc::from).or_else(|| above.queue.clone()),
+            queue: queue(section, limits, problems).or_else(|| above.queue.clone()),
             push: push::read(section, above.push.as_ref(), problems),
             secrets: secrets(section, limits, problems).or_else(|| above.secrets.clone()),
             env: env(section, limits, problems).or_else(|| above.env.clone()),
         }
     }
+}
+
+/// Queues for what is pushed are made by themselves, one for each host.
+fn queue(section: &Section<'_, '_>, limits: &Limits, problems: &mut Problems) -> Option<Arc<str>> {
+    let name = section.name("queue", limits.name_chars, problems)?;
+    if name.starts_with(Push::QUEUE) {
+        let at = section.get("queue").map_or(section.at, |entry| entry.node.at);
+        let message = format!("the queue may not begin with `{}`, which is for steps that are pushed", Push::QUEUE);
+        problems.add("bad_name", at, &section.trail.key("queue"), message);
+    }
+    Some(name.into())
 }
 
 fn retry(

@@ -165,7 +165,7 @@ impl Planner<'_> {
         let entry = section.get("concurrency")?;
         let trail = section.trail.key("concurrency");
         let text = |key| section.get(key).and_then(|entry| entry.node.as_text());
-        if text("skill").is_some_and(builtin::is_built_in) && text("runtime") != Some("queue") {
+        if text("skill").is_some_and(builtin::is_built_in) && !matches!(text("runtime"), Some("queue" | "push")) {
             let message = "`concurrency` of a step counts tasks of workers, and this skill is built in; \
                            limit the runs instead, by `concurrency` of the document";
             problems.add("bad_value", entry.at, &trail, message);

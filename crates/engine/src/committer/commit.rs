@@ -427,7 +427,10 @@ impl Committer {
         // What may have happened unseen is in the log.
         self.parts.watchers.let_go(run.run);
         // If it was written, its worker will never say a word, and that is noticed.
-        run.hand_over.iter().for_each(|(_, handed)| self.parts.leases.add(handed, 0));
+        for (_, handed) in &run.hand_over {
+            self.parts.leases.add(handed, 0);
+            self.parts.outbox.unsure(handed);
+        }
         if !run.execute.is_empty() {
             let unsure = Unsure { plan: run.plan, expected_seq: run.expected_seq, tasks: run.execute };
             self.unsure.insert(run.run, unsure);

@@ -315,6 +315,7 @@ impl Committer {
                 Effect::HandOver { task, lease } => {
                     let handed = hand_over::Handed::new(org, run, &plan, *task, lease, priority, now);
                     let mut row = handed.row(self.parts.node, now);
+                    pending.outbox.extend(handed.outbox_write(self.parts.node, now));
                     if let Some(Handing { offer, since, slot }) = self.handing.take() {
                         row.slot = slot.map(|slot| TaskSlot { key: slot.key, limit: slot.limit });
                         pending.hand_over.push((offer, handed));

@@ -70,6 +70,8 @@ impl Committer {
                 Message::Silent(worker) => self.offers.remove_of(&worker),
                 Message::Waiting(waiting) => waiting.into_iter().for_each(|waiting| self.lines.push(waiting)),
                 Message::TryParked => self.try_parked(),
+                // It is looked at whenever something was taken.
+                Message::TryPushes => {}
                 Message::WantedQueues(reply) => {
                     let full = self.parked.queues();
                     let mut wanted = self.offers.wanted_queues();
@@ -93,6 +95,7 @@ impl Committer {
 
     /// Gives steps in line to workers that wait. Answers whether anything was tried.
     pub(super) async fn hand_over(&mut self, follow_ups: &mut FollowUps) -> bool {
+        self.offer_pushes();
         let mut pairs = Vec::new();
         while let Some(pair) = self.offers.next(&mut self.lines) {
             pairs.push(pair);
@@ -221,7 +224,10 @@ pub(super) fn waiting_row(
 }
 
 pub(crate) fn queue_of(step: &PlanStep) -> Arc<str> {
-    step.queue.clone().unwrap_or_else(|| DEFAULT_QUEUE.into())
+    match &step.push {
+        Some(push) => push.queue(),
+        None => step.queue.clone().unwrap_or_else(|| DEFAULT_QUEUE.into()),
+    }
 }
 
 /// A row as it stands in line.

@@ -112,6 +112,12 @@ impl Lines {
         self.queues.keys().cloned().collect()
     }
 
+    /// How many steps wait in a queue.
+    pub(super) fn count(&self, queue: &str) -> usize {
+        let orgs = self.queues.get(queue).into_iter().flat_map(|queue| queue.orgs.values());
+        orgs.flat_map(|org| org.levels.values()).flat_map(|level| level.waiting.values()).map(VecDeque::len).sum()
+    }
+
     /// Skills of what waits in a queue.
     pub(super) fn skills(&self, queue: &str) -> BTreeSet<Arc<str>> {
         self.kinds(queue, Taker { org: None, skills: None }).map(|(_, skill)| skill.clone()).collect()

@@ -21,6 +21,7 @@ mod lines;
 mod load;
 mod offers;
 mod pending;
+mod pushes;
 mod start;
 mod states;
 
@@ -39,6 +40,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::executor::Executor;
+use crate::outbox::Outbox;
 use crate::plans::Plans;
 use crate::projector::{Committed, ProjectorHandle};
 use crate::telemetry::Telemetry;
@@ -186,6 +188,8 @@ pub(crate) enum Message {
     Waiting(Vec<Waiting>),
     /// What found no room under a limit may find some now.
     TryParked,
+    /// The same for what found no room at its host.
+    TryPushes,
     /// From which queues do workers take?
     WantedQueues(oneshot::Sender<std::collections::BTreeSet<String>>),
 }
@@ -198,7 +202,7 @@ pub(crate) struct Inbox {
 }
 
 /// Where requests come out.
-pub(crate) struct Outbox {
+pub(crate) struct Requests {
     requests: mpsc::Receiver<Message>,
     marks: mpsc::UnboundedReceiver<Mark>,
 }
@@ -207,10 +211,10 @@ pub(crate) struct Outbox {
 type Mark = oneshot::Sender<()>;
 
 impl Inbox {
-    pub(crate) fn new() -> (Inbox, Outbox) {
+    pub(crate) fn new() -> (Inbox, Requests) {
         let (sender, requests) = mpsc::channel(QUEUE);
         let (mark, marks) = mpsc::unbounded_channel();
-        (Inbox { sender, marks: mark }, Outbox { requests, marks })
+        (Inbox { sender, marks: mark }, Requests { requests, marks })
     }
 
     /// Waits until what is in the database now has been handed to the projector: who saw it there may be first.
@@ -291,6 +295,7 @@ pub(crate) struct Parts {
     pub(crate) limits: Limits,
     pub(crate) executor: Executor,
     pub(crate) leases: Arc<Leases>,
+    pub(crate) outbox: Outbox,
     pub(crate) limited_queues: LimitedQueues,
     /// Steps may wait for workers.
     pub(crate) workers: bool,
@@ -329,8 +334,8 @@ impl Committer {
     }
 
     /// Runs until told to stop; then writes what was taken and ends.
-    pub(crate) async fn run(mut self, outbox: Outbox, mut stop: oneshot::Receiver<()>) {
-        let Outbox { mut requests, mut marks } = outbox;
+    pub(crate) async fn run(mut self, requests: Requests, mut stop: oneshot::Receiver<()>) {
+        let Requests { mut requests, mut marks } = requests;
         let mut messages = Vec::with_capacity(BATCH_REQUESTS);
         let mut stopping = false;
         loop {

@@ -11,7 +11,8 @@ use milepost_core::plan::Plan;
 use milepost_core::run::{SlotQuestion, Starting, Task, TaskRef};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Batch, CheckpointRow, HeadWrite, NewHead, RateWrite, RunWrite, SlotWrite, StatusWrite, TaskWrite, TimerWrite,
+    Batch, CheckpointRow, HeadWrite, NewHead, OutboxWrite, RateWrite, RunWrite, SlotWrite, StatusWrite, TaskWrite,
+    TimerWrite,
 };
 
 use super::limits::LimitedTask;
@@ -71,6 +72,7 @@ pub(super) struct RunPending {
     pub(super) timers: Vec<TimerWrite>,
     /// The last word on each task.
     pub(super) tasks: BTreeMap<TaskId, TaskWrite>,
+    pub(super) outbox: Vec<OutboxWrite>,
     pub(super) slot: Option<SlotWrite>,
     pub(super) checkpoint: Option<CheckpointRow>,
     pub(super) execute: Vec<Task>,
@@ -115,6 +117,7 @@ impl RunPending {
             events: self.events.iter().map(|event| codec::encode(event, self.run, &self.plan, persisted_at)).collect(),
             timers: net_timers(&self.timers),
             tasks: self.tasks.values().cloned().collect(),
+            outbox: self.outbox.clone(),
             slot: self.slot.clone(),
             checkpoint: self.checkpoint.clone(),
         }
@@ -230,6 +233,7 @@ impl Pending {
                 events: Vec::new(),
                 timers: Vec::new(),
                 tasks: BTreeMap::new(),
+                outbox: Vec::new(),
                 slot: None,
                 checkpoint: None,
                 execute: Vec::new(),

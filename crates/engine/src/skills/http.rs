@@ -65,9 +65,16 @@ pub(super) fn register(skills: &mut Skills, private_addresses: bool) {
 }
 
 fn build_client(private_addresses: bool) -> Result<reqwest::Client, SkillError> {
+    client_builder(private_addresses)
+        .build()
+        .map_err(|error| SkillError::new("http_failed", format!("no HTTP client: {error}")))
+}
+
+/// A client that follows no redirects, and finds no private addresses unless they are allowed. An address that is written
+/// into a URL is not looked up: `private_literal` tells.
+pub(crate) fn client_builder(private_addresses: bool) -> reqwest::ClientBuilder {
     let builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
-    let builder = if private_addresses { builder } else { builder.dns_resolver(Arc::new(PublicOnly)) };
-    builder.build().map_err(|error| SkillError::new("http_failed", format!("no HTTP client: {error}")))
+    if private_addresses { builder } else { builder.dns_resolver(Arc::new(PublicOnly)) }
 }
 
 async fn call(client: &reqwest::Client, input: Input, private_addresses: bool) -> Result<Value, SkillError> {
@@ -118,8 +125,15 @@ async fn read_body(mut response: reqwest::Response) -> Result<Value, SkillError>
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned())))
 }
 
-/// Says nothing of the address: there may be secrets in it, and the step's input has it.
 fn failed(error: reqwest::Error) -> SkillError {
+    match explain(error) {
+        message if names_private_address(&message) => SkillError::fatal("private_address", message),
+        message => SkillError::new("http_failed", message),
+    }
+}
+
+/// What went wrong, and why. Says nothing of the address: there may be secrets in it, and the step's input has it.
+pub(crate) fn explain(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut message = error.to_string();
     let mut cause = std::error::Error::source(&error);
@@ -127,11 +141,12 @@ fn failed(error: reqwest::Error) -> SkillError {
         message = format!("{message}: {inner}");
         cause = inner.source();
     }
-    if message.contains(PRIVATE) {
-        SkillError::fatal("private_address", message)
-    } else {
-        SkillError::new("http_failed", message)
-    }
+    message
+}
+
+/// It went wrong because the address is private.
+pub(crate) fn names_private_address(message: &str) -> bool {
+    message.contains(PRIVATE)
 }
 
 const PRIVATE: &str = "is an address of this machine or of a private network; allow it with --allow-private-http";
@@ -141,10 +156,16 @@ fn refuse_private_literal(url: &reqwest::Url) -> Result<(), SkillError> {
     let Some(host) = url.host_str() else {
         return Err(SkillError::fatal("bad_input", "the URL has no host"));
     };
-    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
-        Ok(address) if is_private(address) => Err(SkillError::fatal("private_address", format!("{address} {PRIVATE}"))),
-        _ => Ok(()),
+    match private_literal(host) {
+        Some(message) => Err(SkillError::fatal("private_address", message)),
+        None => Ok(()),
     }
+}
+
+/// What is wrong with a host that is a private address.
+pub(crate) fn private_literal(host: &str) -> Option<String> {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>().ok()?;
+    is_private(address).then(|| format!("{address} {PRIVATE}"))
 }
 
 /// Resolves names to public addresses only; checked where the connection is made, so a second answer cannot slip by.

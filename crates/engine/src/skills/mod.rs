@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::logs::AttemptLog;
 use crate::secrets::Resolved;
+pub(crate) use http::{client_builder, explain, names_private_address, private_literal};
 
 /// Skills that every engine has. The last three need no executor and are the core's own.
 pub const BUILT_IN: &[&str] = &["noop", "echo", "fail", "shell", "http", "sleep", "wait", "workflow"];

@@ -115,12 +115,22 @@ const TIMERS_LATE: Metric = Metric::histogram(
 );
 const ADOPTED: Metric =
     Metric::counter("milepost_adopted_runs_total", &[], "Runs that this node took over from a node that was gone.");
+const DELIVERIES: Metric = Metric::counter(
+    "milepost_outbox_deliveries_total",
+    &["result"],
+    "Tries to do what commits asked for beyond the database, by what they came to.",
+);
+const DELIVERING: Metric =
+    Metric::gauge("milepost_outbox_under_way", &[], "Tries of the outbox that this node has under way.");
 const ALERTS: Metric =
     Metric::counter("milepost_alerts_total", &["code"], "What somebody should look at, by its code in the log.");
 const TRACES_EXPORTED: Metric =
     Metric::counter("milepost_traces_exported_total", &[], "Runs whose spans a collector took.");
 const TRACES_DROPPED: Metric =
     Metric::counter("milepost_traces_dropped_total", &["reason"], "Runs whose spans were given up, and why.");
+
+/// What a try of the outbox may come to.
+const RESULTS: [&str; 8] = ["completed", "failed", "accepted", "retried", "dead", "expired", "cancelled", "stale"];
 
 /// All of them.
 pub const METRICS: &[&Metric] = &[
@@ -141,6 +151,8 @@ pub const METRICS: &[&Metric] = &[
     &PROJECTOR_QUEUE,
     &TIMERS_LATE,
     &ADOPTED,
+    &DELIVERIES,
+    &DELIVERING,
     &ALERTS,
     &TRACES_EXPORTED,
     &TRACES_DROPPED,
@@ -200,6 +212,8 @@ pub(crate) struct Metrics {
     pub(crate) projector_queue: Gauge,
     pub(crate) timers_late: Histogram,
     pub(crate) adopted: Counter,
+    pub(crate) delivering: Gauge,
+    deliveries: [(&'static str, Counter); 8],
     pub(crate) projector_lag_high: Counter,
     pub(crate) projector_gap: Counter,
     pub(crate) traces_exported: Counter,
@@ -237,6 +251,8 @@ impl Metrics {
             projector_queue: metrics::gauge!(PROJECTOR_QUEUE.name),
             timers_late: metrics::histogram!(TIMERS_LATE.name),
             adopted: metrics::counter!(ADOPTED.name),
+            delivering: metrics::gauge!(DELIVERING.name),
+            deliveries: RESULTS.map(|result| (result, DELIVERIES.with(result))),
             projector_lag_high: ALERTS.with("PROJECTOR_LAG_HIGH"),
             projector_gap: ALERTS.with("PROJECTOR_GAP_DETECTED"),
             traces_exported: metrics::counter!(TRACES_EXPORTED.name),
@@ -252,6 +268,13 @@ impl Metrics {
             steps_completed: step(StepStatus::Completed),
             steps_failed: step(StepStatus::Failed),
             steps_skipped: step(StepStatus::Skipped),
+        }
+    }
+
+    /// Counts a try of the outbox.
+    pub(crate) fn delivered(&self, result: &str) {
+        if let Some((_, counter)) = self.deliveries.iter().find(|(word, _)| *word == result) {
+            counter.increment(1);
         }
     }
 

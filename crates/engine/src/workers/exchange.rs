@@ -9,7 +9,6 @@ use milepost_core::id::TaskId;
 use milepost_core::json::Json;
 use milepost_core::run::{Command, Outcome, Rejection, RejectionKind};
 use milepost_core::time::Timestamp;
-use milepost_store::rows::LeaseExtension;
 use tokio::sync::oneshot;
 
 use super::secrets::redacted;
@@ -232,15 +231,7 @@ impl Engine {
 
     /// A lease that another node watched, or one that died. Answers whether there is one.
     async fn watch_here(&self, token: &LeaseToken) -> Result<bool, EngineError> {
-        let now = self.clock.now();
-        let extension = LeaseExtension { task: token.task_id(), nonce: token.nonce, expires_at: now, progress: None };
-        let Some(row) = self.store.extend_leases(token.org, self.node(), now, &[extension]).await?.pop() else {
-            return Ok(false);
-        };
-        let (logical, engine) = (token.task.logical_attempt, token.task.engine_attempt);
-        let lines = self.store.log_lines(row.org, row.run, &row.step_id, logical, engine).await?;
-        self.leases.adopt(&row, now, lines);
-        Ok(true)
+        Ok(self.leases.watch_here(&*self.store, self.node(), token, self.clock.now()).await?)
     }
 
     async fn say(&self, token: &LeaseToken, lines: Vec<WorkerLine>) -> Result<(), EngineError> {
@@ -339,6 +330,11 @@ fn stale(task: TaskId, token: String) -> RejectedItem {
 
 static OFFERS: AtomicU64 = AtomicU64::new(1);
 
+/// The number of an offer.
+pub(crate) fn next_offer() -> u64 {
+    OFFERS.fetch_add(1, Ordering::Relaxed)
+}
+
 /// An offer whose answer is waited for. When it is dropped, what was given meanwhile goes to somebody else.
 struct Offered {
     id: u64,
@@ -349,7 +345,7 @@ struct Offered {
 impl Offered {
     fn new(engine: &Engine, exchange: &Exchange) -> (Offer, Offered) {
         let (reply, answer) = oneshot::channel();
-        let id = OFFERS.fetch_add(1, Ordering::Relaxed);
+        let id = next_offer();
         let offer = Offer {
             id,
             org: (!exchange.every_org).then_some(engine.org),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use milepost_core::event::Lease;
-use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
-use milepost_core::plan::Plan;
+use milepost_core::id::{NodeId, OrgId, OutboxId, RunId, TaskId};
+use milepost_core::plan::{Plan, PlanStep};
 use milepost_core::run::Task;
 use milepost_core::time::Timestamp;
 use milepost_core::trace::{SpanId, TraceContext};
@@ -14,6 +14,15 @@ use super::{LeaseToken, WorkerTask};
 
 /// How long a worker may say nothing, if its step does not say.
 const LEASE_MS: u64 = 30_000;
+/// The same for a receiver that the step is pushed to: it need not say a word until it answers.
+const PUSH_LEASE_MS: u64 = 5 * 60_000;
+
+fn lease_ms(step: &PlanStep) -> u64 {
+    step.heartbeat_timeout_ms.unwrap_or(match step.push {
+        None => LEASE_MS,
+        Some(_) => step.timeout_ms.unwrap_or(PUSH_LEASE_MS),
+    })
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Handed {
@@ -24,6 +33,8 @@ pub(crate) struct Handed {
     pub(crate) lease: Lease,
     pub(crate) priority: i32,
     pub(crate) expires_at: Timestamp,
+    /// The row of the outbox that sees to it that its receiver is told.
+    pub(crate) outbox: Option<OutboxId>,
 }
 
 impl Handed {
@@ -36,9 +47,11 @@ impl Handed {
         priority: i32,
         now: Timestamp,
     ) -> Handed {
-        let lease_ms = plan.step(task.index).heartbeat_timeout_ms.unwrap_or(LEASE_MS);
-        let expires_at = now.plus_ms(lease_ms);
-        Handed { org, run, plan: plan.clone(), task, lease, priority, expires_at }
+        let step = plan.step(task.index);
+        let expires_at = now.plus_ms(lease_ms(step));
+        let pushed = step.push.is_some() && *lease.worker == *crate::push::WORKER;
+        let outbox = pushed.then(|| OutboxId(uuid::Uuid::now_v7()));
+        Handed { org, run, plan: plan.clone(), task, lease, priority, expires_at, outbox }
     }
 
     pub(crate) fn task_id(&self) -> TaskId {
@@ -46,7 +59,7 @@ impl Handed {
     }
 
     pub(crate) fn lease_ms(&self) -> u64 {
-        self.plan.step(self.task.index).heartbeat_timeout_ms.unwrap_or(LEASE_MS)
+        lease_ms(self.plan.step(self.task.index))
     }
 
     pub(crate) fn row(&self, node: NodeId, now: Timestamp) -> TaskRow {

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use milepost_core::event::{Body, Event};
-use milepost_core::id::{OrgId, RunId, TaskId};
+use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::json::Json;
 use milepost_core::run::{RunState, TaskRef};
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{LeaseExtension, TaskRow, TaskWrite};
+use milepost_store::{Result, Store};
 use tokio::sync::Notify;
 
 use super::{Directive, DirectiveKind, Handed, LeaseToken};
@@ -87,6 +88,22 @@ impl Lease {
             (false, false) => return None,
         };
         Some(Directive { token: self.token(), kind })
+    }
+}
+
+/// What is known here of a lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    pub(crate) expires_at: Timestamp,
+    lease_ms: u64,
+    pub(crate) cancelled: bool,
+}
+
+impl Standing {
+    /// A moment before it ends: who could not pass the task on by then says so himself.
+    pub(crate) fn give_up_at(&self) -> Timestamp {
+        let before_us = (self.lease_ms / 10).min(1000) * 1000;
+        Timestamp(self.expires_at.0 - i64::try_from(before_us).unwrap_or(0))
     }
 }
 
@@ -231,7 +248,7 @@ impl Leases {
     }
 
     /// The worker lives and says how far it is. None: no such lease is watched here.
-    pub(super) fn extend(&self, token: &LeaseToken, progress: Option<Json>, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn extend(&self, token: &LeaseToken, progress: Option<Json>, now: Timestamp) -> Option<Timestamp> {
         let mut held = self.held();
         let task = token.task_id();
         let lease = held.by_task.get_mut(&task).filter(|lease| lease.token() == *token)?;
@@ -297,11 +314,34 @@ impl Leases {
     }
 
     /// Rings when a worker is to be told something.
-    pub(super) fn bell(self: &Arc<Self>, worker: &Arc<str>) -> Bell {
+    pub(crate) fn bell(self: &Arc<Self>, worker: &Arc<str>) -> Bell {
         let mut held = self.held();
         let entry = held.by_worker.entry(worker.clone()).or_default();
         entry.calls += 1;
         Bell { leases: self.clone(), worker: worker.clone(), bell: entry.bell.clone() }
+    }
+
+    /// How a lease stands; nothing, if it is not watched here.
+    pub(crate) fn standing(&self, token: &LeaseToken) -> Option<Standing> {
+        let held = self.held();
+        let lease = held.by_task.get(&token.task_id()).filter(|lease| lease.token() == *token)?;
+        Some(Standing { expires_at: lease.expires_at, lease_ms: lease.lease_ms, cancelled: lease.cancelled })
+    }
+
+    /// Watches a lease that another node watched, or one that died. Answers whether there is one.
+    pub(crate) async fn watch_here(
+        &self,
+        store: &dyn Store,
+        node: NodeId,
+        token: &LeaseToken,
+        now: Timestamp,
+    ) -> Result<bool> {
+        let extension = LeaseExtension { task: token.task_id(), nonce: token.nonce, expires_at: now, progress: None };
+        let Some(row) = store.extend_leases(token.org, node, now, &[extension]).await?.pop() else { return Ok(false) };
+        let (logical, engine) = (token.task.logical_attempt, token.task.engine_attempt);
+        let lines = store.log_lines(row.org, row.run, &row.step_id, logical, engine).await?;
+        self.adopt(&row, now, lines);
+        Ok(true)
     }
 
     /// What is known here of a task: how long its lease runs, and how far it is.
@@ -425,10 +465,10 @@ impl Lease {
 
 /// A call that waits for something to be told to its worker.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(crate) struct Bell {
     leases: Arc<Leases>,
     worker: Arc<str>,
-    pub(super) bell: Arc<Notify>,
+    pub(crate) bell: Arc<Notify>,
 }
 
 impl Drop for Bell {

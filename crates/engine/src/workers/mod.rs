@@ -19,10 +19,11 @@ mod secrets;
 mod single;
 mod token;
 
+pub(crate) use exchange::next_offer;
 pub use exchange::{Directive, DirectiveKind, Exchange, Exchanged, Heartbeat, RejectedItem, WorkerLine, WorkerResult};
 pub(crate) use handed::Handed;
 pub(crate) use keeper::LeaseKeeper;
-pub(crate) use leases::Leases;
+pub(crate) use leases::{Leases, Standing};
 pub use milepost_core::run::Outcome;
 pub(crate) use puller::Puller;
 pub use queues::{QueueState, Rate};

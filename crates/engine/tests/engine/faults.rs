@@ -17,7 +17,7 @@ use milepost_store::rows::{
     ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
     TaskRow, TimerRow, TransitionRow, WriteResult,
 };
-use milepost_store::{Result, Store, StoreError, Transaction};
+use milepost_store::{OutboxStore, Result, Store, StoreError, Transaction};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -173,6 +173,9 @@ impl Transaction for FaultyTransaction {
 impl Store for Faulty {
     fn name(&self) -> &'static str {
         "memory"
+    }
+    fn outbox(&self) -> &dyn OutboxStore {
+        self.inner.outbox()
     }
     async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
         self.check(&batch)?;

@@ -112,7 +112,7 @@ impl Gate {
         }
     }
 
-    async fn pass(self) {
+    pub(crate) async fn pass(self) {
         let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         let _left = Inside(self.inside.clone());
         self.most.fetch_max(inside, Ordering::SeqCst);

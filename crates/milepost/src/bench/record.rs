@@ -16,7 +16,7 @@ use milepost_store::rows::{
     ProjectionWrite, Question, QueueCount, QueueRow, Recorded, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow,
     TagRow, TaskRow, TimerRow, TransitionRow, WriteResult,
 };
-use milepost_store::{Result, Store, Transaction, postgres, sqlite};
+use milepost_store::{OutboxStore, Result, Store, Transaction, postgres, sqlite};
 
 use uuid::Uuid;
 
@@ -89,6 +89,10 @@ macro_rules! pass_on {
 
             fn run_blobs(&self) -> &dyn milepost_store::RunBlobs {
                 self.store.run_blobs()
+            }
+
+            fn outbox(&self) -> &dyn OutboxStore {
+                self.store.outbox()
             }
 
             async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {

@@ -399,6 +399,8 @@ fn pushes_that_lead_nowhere() {
             "  e: {skill: wait, input: {signal: go}, runtime: push, push: {url: 'https://e.com'}}\n",
             "  f: {skill: s, runtime: push, push: {url: e.com, method: GET}}\n",
             "  g: {skill: s, runtime: push, push: 'https://e.com'}\n",
+            "  h: {skill: s, runtime: push, push: {url: 'https://e.com'}, queue: q}\n",
+            "  i: {skill: s, queue: 'push:e.com'}\n",
         ),
         &[
             "missing_key 3:6 /steps/a: `runtime: push` needs to know where to: `push: {url: https://…}`",
@@ -410,6 +412,8 @@ fn pushes_that_lead_nowhere() {
             "bad_value 8:44 /steps/f/push/url: the url begins with https:// or http://",
             "unknown_key 8:51 /steps/f/push/method: there is no key `method` here; known are url, timeout_ms",
             "wrong_type 9:38 /steps/g/push: a map is needed here, not a text",
+            "bad_value 10:62 /steps/h/queue: `queue` is for steps that workers take, and this one is pushed",
+            "bad_name 11:24 /steps/i/queue: the queue may not begin with `push:`, which is for steps that are pushed",
         ],
     );
 }

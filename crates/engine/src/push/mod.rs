@@ -1,0 +1,298 @@
+//! Steps that are pushed: their tasks are POSTed to a URL, and the answer is the outcome, or says that it comes later.
+//!
+//! ```text
+//!   a step in the line `push:host` ── room at the host ──► leased to the worker `push`, with a row in the outbox: one commit
+//!                                                                                │
+//!   outcome ──► committer ◄── answer ◄── POST, signed ◄── input, env, secrets ◄──┘  (again and again while the lease holds)
+//! ```
+//!
+//! **Invariant:** what is secret is put together for the request and kept nowhere.
+//! **Invariant:** nothing is sent for an attempt that is over.
+
+mod answer;
+mod body;
+mod config;
+mod hosts;
+mod order;
+mod sign;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use milepost_core::event::{ErrorInfo, Lease};
+use milepost_core::id::NodeId;
+use milepost_core::limits::Limits;
+use milepost_core::plan::Push;
+use milepost_core::run::{Command, Outcome, Rejection, RejectionKind, Task};
+use milepost_core::time::Timestamp;
+use milepost_store::Store;
+use milepost_store::rows::TaskRow;
+
+use crate::clock::Clock;
+use crate::committer::{Inbox, RequestKind, restore};
+use crate::error::EngineError;
+use crate::outbox::{PushOrder, Tried};
+use crate::plans::Plans;
+use crate::skills::{client_builder, explain, names_private_address, private_literal};
+use crate::step::learning;
+use crate::workers::{Handed, Leases, Standing, WorkerTask};
+use answer::Answer;
+pub use config::PushConfig;
+pub(crate) use hosts::{Hosts, Slot};
+
+/// Who has the leases of steps that are pushed.
+pub(crate) const WORKER: &str = "push";
+
+/// Who cannot be reached by then is not there.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long to wait when the database cannot be reached.
+const STORE_AWAY: Duration = Duration::from_millis(250);
+
+/// Sends tasks to where they are to be done.
+#[derive(Debug)]
+pub(crate) struct Pusher {
+    pub(crate) node: NodeId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) plans: Arc<Plans>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) limits: Limits,
+    pub(crate) inbox: Inbox,
+    pub(crate) leases: Arc<Leases>,
+    pub(crate) hosts: Arc<Hosts>,
+    pub(crate) config: PushConfig,
+    /// Built at the first request: most programs never make one.
+    pub(crate) client: OnceLock<Result<reqwest::Client, String>>,
+}
+
+/// What an outcome came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reported {
+    Recorded,
+    /// Another attempt has taken over, or the run has ended.
+    Stale,
+    /// This engine is about to end: somebody else has to see to it.
+    Left,
+}
+
+impl Pusher {
+    /// One try. What was given with it spares looking it up.
+    pub(crate) async fn push(&self, order: &PushOrder, at_hand: Option<(Handed, Slot)>) -> Tried {
+        match self.try_push(order, at_hand).await {
+            Ok(tried) => tried,
+            Err(EngineError::ShuttingDown) => Tried::Left,
+            Err(error) => Tried::Failed { error: format!("the task cannot be read: {error}"), not_before: None },
+        }
+    }
+
+    async fn try_push(&self, order: &PushOrder, at_hand: Option<(Handed, Slot)>) -> Result<Tried, EngineError> {
+        let Some(standing) = self.standing(order).await? else { return Ok(Tried::Done("stale")) };
+        if standing.cancelled {
+            return Ok(self.cancelled(order).await);
+        }
+        let now = self.clock.now();
+        if standing.give_up_at() <= now {
+            return Ok(Tried::Late);
+        }
+        let (handed, _slot) = match at_hand {
+            Some(at_hand) => at_hand,
+            None => {
+                let slot = match self.hosts.enter(&order.host, now) {
+                    Ok(slot) => slot,
+                    Err(until) => return Ok(Tried::Postponed { until }),
+                };
+                let Some(handed) = self.load(order, &standing).await? else { return Ok(Tried::Done("stale")) };
+                (handed, slot)
+            }
+        };
+        let Some(push) = handed.plan.step(handed.task.index).push.clone() else { return Ok(Tried::Done("stale")) };
+        let time = Duration::from_millis(push.timeout_ms.min(standing.give_up_at().ms_since(now)));
+        let task = self.task(handed);
+        let answer = tokio::select! {
+            answer = self.send(&push, &task, time) => answer,
+            stopped = self.stopped(order) => return Ok(stopped),
+        };
+        if let Answer::Again { host_failed: true, .. } = &answer {
+            self.hosts.failed(&order.host, self.clock.now());
+        } else {
+            self.hosts.answered(&order.host);
+        }
+        Ok(match answer {
+            Answer::Later => {
+                // From now on the receiver has to say that it lives.
+                self.leases.extend(&order.token, None, self.clock.now());
+                Tried::Done("accepted")
+            }
+            Answer::Again { error, not_before, .. } => Tried::Failed { error, not_before },
+            Answer::Ended(outcome) => {
+                let result = if matches!(outcome, Outcome::Completed(_)) { "completed" } else { "failed" };
+                done(self.report(order, outcome).await, result)
+            }
+        })
+    }
+
+    /// The lease as it stands; nothing when it is over. From now on this node watches it.
+    async fn standing(&self, order: &PushOrder) -> Result<Option<Standing>, EngineError> {
+        let now = self.clock.now();
+        if let Some(standing) = self.leases.standing(&order.token) {
+            return Ok(Some(standing));
+        }
+        if !self.leases.watch_here(&*self.store, self.node, &order.token, now).await? {
+            return Ok(None);
+        }
+        Ok(self.leases.standing(&order.token))
+    }
+
+    /// When a try has to have come to something.
+    pub(crate) fn give_up_at(&self, order: &PushOrder) -> Option<Timestamp> {
+        self.leases.standing(&order.token).map(|standing| standing.give_up_at())
+    }
+
+    /// Whether the run does not want the attempt any more.
+    pub(crate) fn is_cancelled(&self, order: &PushOrder) -> bool {
+        self.leases.standing(&order.token).is_some_and(|standing| standing.cancelled)
+    }
+
+    /// Waits until nobody wants an answer any more.
+    async fn stopped(&self, order: &PushOrder) -> Tried {
+        let bell = self.leases.bell(&WORKER.into());
+        loop {
+            let rings = bell.bell.notified();
+            tokio::pin!(rings);
+            rings.as_mut().enable();
+            match self.leases.standing(&order.token) {
+                Some(standing) if standing.cancelled => return self.cancelled(order).await,
+                Some(_) => {}
+                // It is over, or a receiver that is at it has talked to another node.
+                None if self.is_over(order).await => return Tried::Done("stale"),
+                None => {}
+            }
+            rings.await;
+        }
+    }
+
+    async fn is_over(&self, order: &PushOrder) -> bool {
+        let rows = self.store.tasks(order.token.org, &[order.token.task_id()]).await;
+        let holds = |row: &TaskRow| row.lease.as_ref().is_some_and(|lease| lease.nonce == order.token.nonce);
+        rows.is_ok_and(|rows| !rows.iter().any(holds))
+    }
+
+    /// What is to be done, worked out again: inputs are not stored, the values they are made of are.
+    async fn load(&self, order: &PushOrder, standing: &Standing) -> Result<Option<Handed>, EngineError> {
+        let token = &order.token;
+        let org = token.org;
+        let Some(loaded) = self.store.load_runs(&[(org, token.run)]).await?.into_iter().next() else { return Ok(None) };
+        let plan = self.plans.by_hash(org, loaded.head.plan_hash).await?;
+        let mut state = restore(&loaded, &plan)?;
+        if !state.wants(token.task) {
+            return Ok(None);
+        }
+        let step = token.task.step;
+        // Limits keep new inputs small; this one was let in.
+        let limits = Limits { input_bytes: usize::MAX, ..self.limits.clone() };
+        let input = learning(&*self.store, &mut state, |state| state.resolved_input(step, &limits)).await?;
+        let Some(input) = input else { return Ok(None) };
+        let task = Task {
+            task: token.task,
+            index: step.step,
+            step_id: step.name(&plan),
+            input: input.json,
+            trace: state.trace,
+        };
+        let lease = Lease { worker: WORKER.into(), nonce: token.nonce };
+        let (run, priority, now) = (token.run, state.priority, self.clock.now());
+        let handed = Handed::new(org, run, &plan, task, lease, priority, now);
+        Ok(Some(Handed { expires_at: standing.expires_at, ..handed }))
+    }
+
+    /// The task with all that its receiver needs.
+    fn task(&self, handed: Handed) -> WorkerTask {
+        let step = handed.plan.step(handed.task.index);
+        let env = step.env.iter().filter_map(|name| Some((name.to_string(), std::env::var(&**name).ok()?))).collect();
+        handed.into_task(env, Vec::new())
+    }
+
+    async fn send(&self, push: &Push, task: &WorkerTask, time: Duration) -> Answer {
+        let refused = |code: &str, message: String| Answer::Ended(Outcome::Failed(ErrorInfo::fatal(code, message)));
+        let url = match reqwest::Url::parse(&push.url) {
+            Ok(url) => url,
+            Err(error) => return refused("push_rejected", format!("`{}` is no URL: {error}", push.url)),
+        };
+        if !self.config.private_addresses
+            && let Some(message) = url.host_str().and_then(private_literal)
+        {
+            return refused("private_address", message);
+        }
+        let client = self.client.get_or_init(|| {
+            let builder = client_builder(self.config.private_addresses).connect_timeout(CONNECT);
+            builder.build().map_err(|error| format!("no HTTP client: {error}"))
+        });
+        let again = |error: String| Answer::Again { error, not_before: None, host_failed: true };
+        let client = match client {
+            Ok(client) => client,
+            Err(error) => return again(error.clone()),
+        };
+        let body = body::of(task);
+        let now = self.clock.now();
+        let mut request = client
+            .post(url)
+            .timeout(time)
+            .header("content-type", "application/json")
+            .header("milepost-task-id", task.task.to_string())
+            .header("idempotency-key", format!("{}/{}/{}", task.task, task.logical_attempt, task.engine_attempt))
+            .header("traceparent", &task.traceparent);
+        if let Some(signature) = sign::signature(&self.config.signing_secrets, now.0 / 1_000_000, &body) {
+            request = request.header(sign::HEADER, signature);
+        }
+        match request.body(body).send().await {
+            Ok(response) => Answer::read(response, self.clock.now(), &self.limits).await,
+            Err(error) if error.is_timeout() => again(format!("no answer within {} ms", time.as_millis())),
+            Err(error) => match explain(error) {
+                message if names_private_address(&message) => refused("private_address", message),
+                message => again(message),
+            },
+        }
+    }
+
+    /// The run was stopped, or the attempt took too long: nobody waits for its answer.
+    async fn cancelled(&self, order: &PushOrder) -> Tried {
+        let error = ErrorInfo::fatal("cancelled", "the run was stopped");
+        done(self.report(order, Outcome::Failed(error)).await, "cancelled")
+    }
+
+    /// The receiver could not be told: the attempt fails.
+    pub(crate) async fn give_up(&self, order: &PushOrder, tries: u32, error: &str) -> Reported {
+        let tries = if tries == 1 { "once".to_owned() } else { format!("{tries} times") };
+        let message = format!("it was tried {tries} to push the step to {}, the last time: {error}", order.url);
+        self.report(order, Outcome::Failed(ErrorInfo::retryable("push_failed", message))).await
+    }
+
+    /// On disk when this returns, unless the attempt is over or the engine ends.
+    async fn report(&self, order: &PushOrder, outcome: Outcome) -> Reported {
+        let token = &order.token;
+        loop {
+            let command = Command::Report { task: token.task, nonce: token.nonce, outcome: outcome.clone() };
+            let stale = |error: &EngineError| {
+                matches!(error, EngineError::NoSuchRun(_))
+                    || matches!(error, EngineError::Rejected(Rejection { kind: RejectionKind::Stale, .. }))
+            };
+            match self.inbox.ask(RequestKind::Command { org: token.org, run: token.run, command }).await {
+                Ok(_) => return Reported::Recorded,
+                Err(EngineError::ShuttingDown) => return Reported::Left,
+                Err(error) if stale(&error) => return Reported::Stale,
+                Err(error) if error.is_passing() => tokio::time::sleep(STORE_AWAY).await,
+                Err(error) => {
+                    tracing::error!(run = %token.run, %error, "the outcome of a step that was pushed cannot be recorded");
+                    return Reported::Stale;
+                }
+            }
+        }
+    }
+}
+
+fn done(reported: Reported, result: &'static str) -> Tried {
+    match reported {
+        Reported::Recorded => Tried::Done(result),
+        Reported::Stale => Tried::Done("stale"),
+        Reported::Left => Tried::Left,
+    }
+}
