@@ -108,9 +108,10 @@ impl From<EngineError> for Problem {
                 let detail = format!("{detail}; GET /api/v1/runs lists those there are");
                 return Problem::new(StatusCode::NOT_FOUND, code, detail);
             }
-            EngineError::NoSuchTask(_) | EngineError::NoSuchWorkflow(_) | EngineError::NoSuchEvent { .. } => {
-                StatusCode::NOT_FOUND
-            }
+            EngineError::NoSuchTask(_)
+            | EngineError::NoSuchDelivery(_)
+            | EngineError::NoSuchWorkflow(_)
+            | EngineError::NoSuchEvent { .. } => StatusCode::NOT_FOUND,
             EngineError::Moved { .. } => StatusCode::PRECONDITION_FAILED,
             EngineError::AfterLastEvent { .. } => StatusCode::CONFLICT,
             EngineError::UnknownSkills(_) | EngineError::BadTag(_) => StatusCode::UNPROCESSABLE_ENTITY,
