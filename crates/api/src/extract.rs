@@ -93,7 +93,12 @@ fn unsupported(wanted: &str) -> Problem {
     Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail)
 }
 
+/// Every body is an object. A list could be taken for the fields of one in their order.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        let detail = "the body does not fit: it is a list, and an object is expected; see /docs";
+        return Err(Problem::unprocessable("bad_body", detail));
+    }
     serde_json::from_slice(bytes).map_err(|error| match error.classify() {
         serde_json::error::Category::Data => Problem::unprocessable(
             "bad_body",

@@ -11,6 +11,7 @@ pub use milepost_store::rows::Rate;
 use crate::engine::Engine;
 use crate::error::EngineError;
 
+const MAX_LIMIT: u32 = 1_000_000;
 /// Longest time of a rate: a day.
 const MAX_PER_MS: u64 = 24 * 60 * 60 * 1000;
 
@@ -61,6 +62,9 @@ impl Engine {
             |message: &str| Rejection { kind: RejectionKind::Invalid, code: "bad_limit", message: message.to_owned() };
         if concurrency == Some(0) || rate.is_some_and(|rate| rate.limit == 0) {
             return Err(bad("a limit is 1 or more; to hold a queue up, stop its workers").into());
+        }
+        if concurrency.into_iter().chain(rate.map(|rate| rate.limit)).any(|limit| limit > MAX_LIMIT) {
+            return Err(bad("a limit is a million at most; without one, a queue has none").into());
         }
         if rate.is_some_and(|rate| rate.per_ms == 0 || rate.per_ms > MAX_PER_MS) {
             return Err(bad("the time of a rate is between a millisecond and a day").into());

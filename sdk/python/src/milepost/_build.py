@@ -27,6 +27,7 @@ class Options(TypedDict, total=False):
     when: Expr | bool
     foreach: Expr | Step | Sequence[Any]
     concurrency: Mapping[str, Any]
+    push: Mapping[str, Any]
     retry: Mapping[str, Any]
     timeout_ms: int
     heartbeat_timeout_ms: int

@@ -19,7 +19,7 @@ use crate::wire::task::name;
 #[schema(example = json!({"concurrency": 4, "rate": {"limit": 100, "per_ms": 60000}}))]
 pub(super) struct LimitBody {
     /// So many tasks may be under way at once.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 1_000_000)]
     concurrency: Option<u32>,
     rate: Option<RateLimit>,
 }

@@ -38,7 +38,7 @@ struct Queue {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct RateLimit {
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 1_000_000)]
     limit: u32,
     /// A minute is 60000; a day at most.
     #[schema(minimum = 1, maximum = 86_400_000)]
