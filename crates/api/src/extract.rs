@@ -5,7 +5,7 @@ use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use milepost_core::id::{RunId, TaskId};
+use milepost_core::id::{OutboxId, RunId, TaskId};
 use serde::de::DeserializeOwned;
 
 use crate::error::{Problem, Result};
@@ -154,6 +154,26 @@ impl<S: Send + Sync> FromRequestParts<S> for QueuePath {
 #[derive(serde::Deserialize)]
 struct QueueParts {
     queue: String,
+}
+
+/// The delivery that a path names.
+pub(crate) struct OutboxPath(pub(crate) OutboxId);
+
+impl<S: Send + Sync> FromRequestParts<S> for OutboxPath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<OutboxPath> {
+        let OutboxParts { id } = path(parts, state).await?;
+        id.parse().map(OutboxPath).map_err(|_| {
+            let detail = format!("`{id}` is not the id of a delivery; GET /api/v1/outbox lists them");
+            Problem::new(StatusCode::NOT_FOUND, "unknown_delivery", detail)
+        })
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct OutboxParts {
+    id: String,
 }
 
 /// The task that a path names.

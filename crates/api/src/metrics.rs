@@ -43,8 +43,20 @@ const OPEN_RUNS: Metric = Metric::gauge(
     "Runs in the whole database that have not ended, by status; at most five seconds old.",
 );
 
+const OUTBOX_PENDING: Metric = Metric::gauge(
+    "milepost_outbox_pending",
+    &[],
+    "What is owed to others in the whole database; at most five seconds old.",
+);
+const DEAD_LETTERS: Metric = Metric::gauge(
+    "milepost_dead_letters",
+    &[],
+    "What was given up in the whole database, until it is tried again; at most five seconds old.",
+);
+
 /// The metrics of the HTTP side. Those of the engine are in `milepost_engine::telemetry::metrics`.
-pub const HTTP_METRICS: &[&Metric] = &[&REQUESTS, &REQUEST_SECONDS, &STREAMS, &OPEN_RUNS];
+pub const HTTP_METRICS: &[&Metric] =
+    &[&REQUESTS, &REQUEST_SECONDS, &STREAMS, &OPEN_RUNS, &OUTBOX_PENDING, &DEAD_LETTERS];
 
 const STATEMENTS: Metric = Metric::counter(
     "milepost_store_statements_total",
@@ -123,6 +135,14 @@ impl Scrape {
             }
             Ok(Err(error)) => tracing::warn!(%error, "open runs cannot be counted"),
             Err(_) => tracing::warn!("open runs cannot be counted: the database does not answer"),
+        }
+        match tokio::time::timeout(COUNT_TIMEOUT, engine.store().outbox().counts()).await {
+            Ok(Ok(counts)) => {
+                metrics::gauge!(OUTBOX_PENDING.name).set(counts.pending as f64);
+                metrics::gauge!(DEAD_LETTERS.name).set(counts.dead as f64);
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "the outbox cannot be counted"),
+            Err(_) => tracing::warn!("the outbox cannot be counted: the database does not answer"),
         }
         *counted_at = Some(Instant::now());
     }

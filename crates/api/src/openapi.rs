@@ -20,6 +20,7 @@ use crate::error::Problem;
         (name = "workers", description = "Carry steps out"),
         (name = "workflows", description = "Documents and the names that point at them"),
         (name = "secrets", description = "What steps must know and nobody else"),
+        (name = "outbox", description = "What is owed to others, and what was given up"),
         (name = "server", description = "The server itself"),
     ),
 )]

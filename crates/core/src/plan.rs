@@ -166,6 +166,8 @@ pub struct Push {
     pub url: Arc<str>,
     /// The url's host with its port, in small letters.
     pub host: Arc<str>,
+    /// References (`secret://…`) to what requests are signed with; without any, with what the server has.
+    pub signing_secrets: Vec<Arc<str>>,
     /// How long one request may take.
     pub timeout_ms: u64,
 }

@@ -196,6 +196,7 @@ impl Engine {
             limits: config.limits.clone(),
             inbox: inbox.clone(),
             leases: leases.clone(),
+            secrets: secrets.clone(),
             hosts: Arc::new(Hosts::new(config.push.per_host)),
             config: config.push,
             client: OnceLock::new(),

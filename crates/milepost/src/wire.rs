@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use milepost_core::event::ErrorInfo;
-use milepost_core::id::{RunId, SignalId};
+use milepost_core::id::{OutboxId, RunId, SignalId};
 use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, StepStatus};
 use milepost_core::time::Timestamp;
@@ -241,6 +241,29 @@ pub(crate) struct PlannedStep {
     /// The same for people.
     #[serde(default)]
     pub(crate) message: String,
+}
+
+/// Something that is owed to others, or was given up.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Delivery {
+    pub(crate) id: OutboxId,
+    /// `pending`, `processing` or `dead`.
+    pub(crate) status: String,
+    pub(crate) run_id: RunId,
+    pub(crate) step_id: Option<String>,
+    #[serde(default)]
+    pub(crate) attempts: u32,
+    pub(crate) last_error: Option<String>,
+    pub(crate) next_try_at: Option<Timestamp>,
+}
+
+/// What trying a delivery again came to.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Retried {
+    pub(crate) id: OutboxId,
+    /// `pending`, `step_retried` or `dropped`.
+    pub(crate) status: String,
+    pub(crate) reason: Option<String>,
 }
 
 /// A secret without its value.

@@ -4,6 +4,7 @@ mod docs;
 mod health;
 mod home;
 mod metrics;
+mod outbox;
 mod queues;
 mod runs;
 mod secrets;
@@ -35,6 +36,7 @@ const BODY_BYTES: usize = 8 * 1024 * 1024;
 pub(crate) fn api() -> OpenApiRouter<AppState> {
     let calls = OpenApiRouter::new()
         .merge(queues::routes())
+        .merge(outbox::routes())
         .merge(runs::routes())
         .merge(socket::routes())
         .merge(tasks::routes())

@@ -3,6 +3,7 @@
 mod event;
 mod log;
 mod masked;
+mod outbox;
 mod page;
 mod plan;
 mod run;
@@ -13,6 +14,7 @@ pub(crate) mod task;
 pub(crate) use event::{Event, Transition};
 pub(crate) use log::LogLine;
 pub(crate) use masked::{MaskedRun, MaskedSummary};
+pub(crate) use outbox::Delivery;
 pub(crate) use page::Page;
 pub(crate) use plan::Plan;
 pub(crate) use run::{Run, RunSummary, Started};

@@ -5,6 +5,7 @@
 mod bulk;
 mod guard;
 mod openapi;
+mod outbox;
 mod reading;
 mod secrets;
 mod signals;

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use super::problem::Problems;
 use super::section::Section;
+use crate::limits::Limits;
 use crate::plan::{Action, Push, Runtime};
+use crate::secret::SecretRef;
 
-const KEYS: [&str; 2] = ["url", "timeout_ms"];
+const KEYS: [&str; 3] = ["url", "signing_secret", "timeout_ms"];
 /// Longer addresses are refused by half of the world.
 const MAX_URL: usize = 2048;
 /// How long one request may take, if nothing is said, and at most.
@@ -17,6 +19,7 @@ const MAX_TIMEOUT_MS: u64 = 600_000;
 #[derive(Clone, Debug, Default)]
 pub(super) struct PushSettings {
     url: Option<Arc<str>>,
+    signing_secrets: Option<Vec<Arc<str>>>,
     timeout_ms: Option<u64>,
 }
 
@@ -24,6 +27,7 @@ pub(super) struct PushSettings {
 pub(super) fn read(
     section: &Section<'_, '_>,
     above: Option<&PushSettings>,
+    limits: &Limits,
     problems: &mut Problems,
 ) -> Option<PushSettings> {
     let Some(entry) = section.get("push") else { return above.cloned() };
@@ -38,8 +42,24 @@ pub(super) fn read(
         }
         push.url = Some(url.into());
     }
+    push.signing_secrets = signing_secrets(&inner, limits, problems).or(push.signing_secrets);
     push.timeout_ms = inner.integer("timeout_ms", 1, MAX_TIMEOUT_MS, problems).or(push.timeout_ms);
     Some(push)
+}
+
+/// One reference, or several while a key is changed.
+fn signing_secrets(section: &Section<'_, '_>, limits: &Limits, problems: &mut Problems) -> Option<Vec<Arc<str>>> {
+    let entry = section.get("signing_secret")?;
+    let references = match entry.node.as_list() {
+        Some(_) => section.texts("signing_secret", problems)?,
+        None => vec![section.text("signing_secret", problems)?],
+    };
+    for reference in &references {
+        if let Err(error) = SecretRef::parse(reference, limits.name_chars) {
+            problems.add("bad_value", entry.node.at, &section.trail.key("signing_secret"), error.to_string());
+        }
+    }
+    Some(references.into_iter().map(Arc::from).collect())
 }
 
 /// Where a step is pushed to; `None` for one that is not pushed.
@@ -78,7 +98,8 @@ pub(super) fn of_step(
     };
     let host = host_of(&url).unwrap_or_default().to_ascii_lowercase().into();
     let timeout_ms = said.and_then(|said| said.timeout_ms).unwrap_or(TIMEOUT_MS);
-    Some(Push { url, host, timeout_ms })
+    let signing_secrets = said.and_then(|said| said.signing_secrets.clone()).unwrap_or_default();
+    Some(Push { url, host, signing_secrets, timeout_ms })
 }
 
 /// Host and port, as they are written.

@@ -45,7 +45,7 @@ impl Settings {
             cache: cache(section, above.cache, problems),
             runtime: section.choice("runtime", &runtimes, problems).or(above.runtime),
             queue: queue(section, limits, problems).or_else(|| above.queue.clone()),
-            push: push::read(section, above.push.as_ref(), problems),
+            push: push::read(section, above.push.as_ref(), limits, problems),
             secrets: secrets(section, limits, problems).or_else(|| above.secrets.clone()),
             env: env(section, limits, problems).or_else(|| above.env.clone()),
         }

@@ -165,7 +165,7 @@ fn a_step_is_pushed_where_it_or_the_defaults_say() {
         "defaults: {runtime: push, push: {url: 'https://Example.com:8443/hook', timeout_ms: 5000}}\n",
         "steps:\n",
         "  a: {skill: s}\n",
-        "  b: {skill: s, push: {timeout_ms: 7}}\n",
+        "  b: {skill: s, push: {timeout_ms: 7, signing_secret: 'secret://hook'}}\n",
         "  c: {skill: s, push: {url: 'http://localhost/c'}}\n",
         "  d: {skill: s, runtime: queue}\n",
         "  e: {skill: sleep, input: {ms: 1}}\n",
@@ -174,6 +174,8 @@ fn a_step_is_pushed_where_it_or_the_defaults_say() {
     let pushed = |at: usize| plan.steps[at].push.as_ref().map(|push| (&*push.url, &*push.host, push.timeout_ms));
     assert_eq!(pushed(0), Some(("https://Example.com:8443/hook", "example.com:8443", 5000)));
     assert_eq!(pushed(1).map(|(.., ms)| ms), Some(7));
+    let keys = |at: usize| plan.steps[at].push.as_ref().map_or(0, |push| push.signing_secrets.len());
+    assert_eq!((keys(0), keys(1)), (0, 1));
     assert_eq!(pushed(2), Some(("http://localhost/c", "localhost", 5000)));
     assert_eq!((pushed(3), pushed(4)), (None, None));
     let digest = |url: &str| {

@@ -11,7 +11,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::executor::check_output;
+use crate::secrets::Redactor;
 use crate::skills::explain;
+use crate::workers::redacted;
 
 /// What stands around an output.
 const ENVELOPE: usize = 64 * 1024;
@@ -32,6 +34,17 @@ pub(super) enum Answer {
 impl Answer {
     fn failed(code: &str, message: String) -> Answer {
         Answer::Ended(Outcome::Failed(ErrorInfo::fatal(code, message)))
+    }
+
+    /// Without what is secret.
+    pub(super) fn redacted(self, redactor: &Redactor) -> Answer {
+        match self {
+            Answer::Ended(outcome) => Answer::Ended(redacted(outcome, redactor)),
+            Answer::Again { error, not_before, host_failed } => {
+                Answer::Again { error: redactor.text(error), not_before, host_failed }
+            }
+            Answer::Later => Answer::Later,
+        }
     }
 
     /// Reads an answer, no more of it than may be kept.

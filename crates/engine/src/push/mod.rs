@@ -29,13 +29,14 @@ use milepost_store::Store;
 use milepost_store::rows::TaskRow;
 
 use crate::clock::Clock;
-use crate::committer::{Inbox, RequestKind, restore};
+use crate::committer::{Inbox, RequestKind, queue_of, restore};
 use crate::error::EngineError;
 use crate::outbox::{PushOrder, Tried};
 use crate::plans::Plans;
-use crate::skills::{client_builder, explain, names_private_address, private_literal};
+use crate::secrets::Secrets;
+use crate::skills::{SkillError, client_builder, explain, names_private_address, private_literal};
 use crate::step::learning;
-use crate::workers::{Handed, Leases, Standing, WorkerTask};
+use crate::workers::{Handed, Leases, Redacting, Standing, WorkerTask, redacted};
 use answer::Answer;
 pub use config::PushConfig;
 pub(crate) use hosts::{Hosts, Slot};
@@ -58,10 +59,19 @@ pub(crate) struct Pusher {
     pub(crate) limits: Limits,
     pub(crate) inbox: Inbox,
     pub(crate) leases: Arc<Leases>,
+    pub(crate) secrets: Arc<Secrets>,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) config: PushConfig,
     /// Built at the first request: most programs never make one.
     pub(crate) client: OnceLock<Result<reqwest::Client, String>>,
+}
+
+/// A task that is about to be sent. Holds what is secret, for as long as it takes.
+struct Request {
+    task: WorkerTask,
+    body: bytes::Bytes,
+    /// What to sign it with; if nothing, then with what the server has.
+    keys: Vec<String>,
 }
 
 /// What an outcome came to.
@@ -106,10 +116,22 @@ impl Pusher {
         };
         let Some(push) = handed.plan.step(handed.task.index).push.clone() else { return Ok(Tried::Done("stale")) };
         let time = Duration::from_millis(push.timeout_ms.min(standing.give_up_at().ms_since(now)));
-        let task = self.task(handed);
+        let (request, redactor) = match self.request(handed, &push).await {
+            Ok(request) => request,
+            // Whoever keeps the secrets may be back in a moment.
+            Err(error) if error.retryable => return Ok(Tried::Failed { error: error.message, not_before: None }),
+            Err(error) => {
+                let reported = self.report(order, Outcome::Failed(error.into())).await;
+                return Ok(done(reported, "failed"));
+            }
+        };
         let answer = tokio::select! {
-            answer = self.send(&push, &task, time) => answer,
+            answer = self.send(&push, &request, time) => answer,
             stopped = self.stopped(order) => return Ok(stopped),
+        };
+        let answer = match redactor {
+            Some(redactor) => answer.redacted(&redactor),
+            None => answer,
         };
         if let Answer::Again { host_failed: true, .. } = &answer {
             self.hosts.failed(&order.host, self.clock.now());
@@ -204,14 +226,25 @@ impl Pusher {
         Ok(Some(Handed { expires_at: standing.expires_at, ..handed }))
     }
 
-    /// The task with all that its receiver needs.
-    fn task(&self, handed: Handed) -> WorkerTask {
-        let step = handed.plan.step(handed.task.index);
-        let env = step.env.iter().filter_map(|name| Some((name.to_string(), std::env::var(&**name).ok()?))).collect();
-        handed.into_task(env, Vec::new())
+    /// The task with all that its receiver needs, and what takes its secrets out of what is said of it.
+    async fn request(&self, handed: Handed, push: &Push) -> Result<(Request, Redacting), SkillError> {
+        let (plan, org, token) = (handed.plan.clone(), handed.org, handed.token());
+        let step = plan.step(handed.task.index);
+        let (workflow, queue) = (&*plan.name, &*queue_of(step));
+        let secrets = self.secrets.resolve(org, workflow, queue, &step.secrets).await?;
+        let redactor = secrets.redactor().map(Arc::new);
+        self.leases.set_redactor(&token, &redactor);
+        let named: Vec<_> =
+            push.signing_secrets.iter().map(|reference| (reference.clone(), reference.clone())).collect();
+        let keys = self.secrets.resolve(org, workflow, queue, &named).await?;
+        let keys: Vec<String> = keys.iter().map(|key| key.value.expose().to_owned()).collect();
+        let given = secrets.iter().map(|secret| (secret.name.to_string(), secret.value.expose().to_owned())).collect();
+        let task = handed.into_task(self.secrets.env_of(step), given);
+        Ok((Request { body: body::of(&task), task, keys }, redactor))
     }
 
-    async fn send(&self, push: &Push, task: &WorkerTask, time: Duration) -> Answer {
+    async fn send(&self, push: &Push, request: &Request, time: Duration) -> Answer {
+        let Request { task, body, keys } = request;
         let refused = |code: &str, message: String| Answer::Ended(Outcome::Failed(ErrorInfo::fatal(code, message)));
         let url = match reqwest::Url::parse(&push.url) {
             Ok(url) => url,
@@ -231,8 +264,8 @@ impl Pusher {
             Ok(client) => client,
             Err(error) => return again(error.clone()),
         };
-        let body = body::of(task);
         let now = self.clock.now();
+        let keys = if keys.is_empty() { &self.config.signing_secrets } else { keys };
         let mut request = client
             .post(url)
             .timeout(time)
@@ -240,10 +273,10 @@ impl Pusher {
             .header("milepost-task-id", task.task.to_string())
             .header("idempotency-key", format!("{}/{}/{}", task.task, task.logical_attempt, task.engine_attempt))
             .header("traceparent", &task.traceparent);
-        if let Some(signature) = sign::signature(&self.config.signing_secrets, now.0 / 1_000_000, &body) {
+        if let Some(signature) = sign::signature(keys, now.0 / 1_000_000, body) {
             request = request.header(sign::HEADER, signature);
         }
-        match request.body(body).send().await {
+        match request.body(body.clone()).send().await {
             Ok(response) => Answer::read(response, self.clock.now(), &self.limits).await,
             Err(error) if error.is_timeout() => again(format!("no answer within {} ms", time.as_millis())),
             Err(error) => match explain(error) {

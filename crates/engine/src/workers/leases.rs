@@ -74,7 +74,7 @@ struct Lease {
 }
 
 /// What takes a step's secrets out of texts, if it has some.
-pub(super) type Redacting = Option<Arc<Redactor>>;
+pub(crate) type Redacting = Option<Arc<Redactor>>;
 
 impl Lease {
     fn token(&self) -> LeaseToken {
@@ -283,7 +283,7 @@ impl Leases {
         held.by_task.get(&token.task_id()).filter(|lease| lease.token() == *token)?.redactor.clone()
     }
 
-    pub(super) fn set_redactor(&self, token: &LeaseToken, redactor: &Redacting) {
+    pub(crate) fn set_redactor(&self, token: &LeaseToken, redactor: &Redacting) {
         let mut held = self.held();
         if let Some(lease) = held.by_task.get_mut(&token.task_id()).filter(|lease| lease.token() == *token) {
             lease.redactor = Some(redactor.clone());

@@ -23,10 +23,11 @@ pub(crate) use exchange::next_offer;
 pub use exchange::{Directive, DirectiveKind, Exchange, Exchanged, Heartbeat, RejectedItem, WorkerLine, WorkerResult};
 pub(crate) use handed::Handed;
 pub(crate) use keeper::LeaseKeeper;
-pub(crate) use leases::{Leases, Standing};
+pub(crate) use leases::{Leases, Redacting, Standing};
 pub use milepost_core::run::Outcome;
 pub(crate) use puller::Puller;
 pub use queues::{QueueState, Rate};
+pub(crate) use secrets::redacted;
 pub use single::{Beat, TaskState};
 pub use token::LeaseToken;
 

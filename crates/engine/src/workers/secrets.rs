@@ -62,7 +62,7 @@ impl Engine {
     }
 }
 
-pub(super) fn redacted(outcome: Outcome, redactor: &Redactor) -> Outcome {
+pub(crate) fn redacted(outcome: Outcome, redactor: &Redactor) -> Outcome {
     let ended = match outcome {
         Outcome::Completed(output) => Ok(output),
         Outcome::Failed(error) => {

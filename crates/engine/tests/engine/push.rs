@@ -5,6 +5,7 @@ use std::sync::Arc;
 use milepost_core::id::RunId;
 use milepost_core::json::Json;
 use milepost_core::status::RunStatus;
+use milepost_engine::secrets::{SecretAccess, SecretsConfig};
 use milepost_engine::workers::{Outcome, WorkerResult};
 use milepost_engine::{
     Clock as _, Config, Engine, EngineError, ManualClock, NewRun, OutboxConfig, OutboxItem, OutboxStatus, PushConfig,
@@ -543,4 +544,58 @@ async fn a_database_that_fails_at_any_moment_loses_no_delivery() {
             sound(&engine, run).await;
         }
     }
+}
+
+/// A server that can keep secrets, with one.
+async fn with_secrets(home: &Home, values: &[(&str, &str)]) -> Engine {
+    let secrets = SecretsConfig { keys: "0a".repeat(32).parse().unwrap(), ..SecretsConfig::default() };
+    let engine = home.open(Config { secrets, ..server() }).await;
+    for (name, value) in values {
+        engine.secrets().set(ORG, name, value, &SecretAccess::default()).await.unwrap();
+    }
+    engine
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_has_its_secrets_and_nothing_that_is_kept_does() {
+    let echo = Reply::json(200, &json!({"outcome": "completed", "output": {"told": "it is hunter2-hunter2"}}));
+    let receiver = Receiver::answering([Reply::Of(503, &[], "hunter2-hunter2 is too busy".to_owned()), echo]).await;
+    let home = Home::sqlite();
+    let engine = with_secrets(&home, &[("audio/key", "hunter2-hunter2")]).await;
+    let run = start(&engine, &receiver.document(", secrets: {KEY: 'secret://audio/key'}"), NewRun::default()).await;
+    receiver.arrival().await;
+    let item = waits(&engine).await;
+    let error = item.last_error.unwrap();
+    assert!(error.contains("[redacted: KEY] is too busy"), "{error}");
+    assert_eq!(ended(&engine, run).await, RunStatus::Completed);
+    assert_eq!(output(&engine.run(run).await.unwrap(), "a"), json!({"told": "it is [redacted: KEY]"}));
+    assert!(receiver.received().iter().all(|request| request.body["secrets"] == json!({"KEY": "hunter2-hunter2"})));
+    engine.shutdown().await;
+    drop(engine);
+    let Home::Sqlite(folder) = &home else { unreachable!("it is a file") };
+    let kept = std::fs::read(folder.path().join("runs.db")).unwrap();
+    assert!(!kept.windows(7).any(|part| part == b"hunter2"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_may_have_a_key_of_its_own() {
+    let receiver = Receiver::answering([Reply::status(204)]).await;
+    let home = Home::memory();
+    let engine = with_secrets(&home, &[("hooks/ours", KEY), ("hooks/other", "a key of somebody else")]).await;
+    let pushed = |keys: &str| {
+        format!(
+            "{{name: p, steps: {{a: {{skill: s, runtime: push, push: {{url: '{}', signing_secret: {keys}}}}}}}}}",
+            receiver.url
+        )
+    };
+    let (_, status) = run(&engine, &pushed("'secret://hooks/ours'"), NewRun::default()).await;
+    assert_eq!(status, RunStatus::Completed);
+    let (_, status) = run(&engine, &pushed("['secret://hooks/other', 'secret://hooks/ours']"), NewRun::default()).await;
+    assert_eq!(status, RunStatus::Completed, "one of two");
+    let (refused, status) = run(&engine, &pushed("'secret://hooks/other'"), NewRun::default()).await;
+    assert_eq!((status, code(&engine, refused).await), (RunStatus::Failed, json!(["push_rejected", false])));
+    let (unknown, status) = run(&engine, &pushed("'secret://hooks/none'"), NewRun::default()).await;
+    assert_eq!((status, code(&engine, unknown).await), (RunStatus::Failed, json!(["unknown_secret", false])));
+    assert_eq!(receiver.received().len(), 2);
+    empty(&engine).await;
 }

@@ -7,7 +7,7 @@ mod request;
 
 use milepost_core::document;
 use milepost_core::hash::Digest;
-use milepost_core::id::RunId;
+use milepost_core::id::{OutboxId, RunId};
 use milepost_core::limits::Limits;
 use milepost_core::trace::TraceContext;
 use milepost_engine::view::EventView;
@@ -17,8 +17,8 @@ use crate::client::Client;
 use crate::progress::Outline;
 use crate::target::Target;
 use crate::wire::{
-    Accepted, Bulk, Definition, Deployed, LogLine, Page, Planned, Rotated, Run, Said, Secret, SecretSet, Started,
-    StepDetail, Summary, Transition, Workflow,
+    Accepted, Bulk, Definition, Delivery, Deployed, LogLine, Page, Planned, Retried, Rotated, Run, Said, Secret,
+    SecretSet, Started, StepDetail, Summary, Transition, Workflow,
 };
 use feed::Feed;
 use local::Local;
@@ -221,6 +221,27 @@ impl Backend {
         match self {
             Backend::Local(local) => local.workflow(reference).await,
             Backend::Remote(client) => client.workflow(reference).await,
+        }
+    }
+
+    /// What is owed to others and what was given up, or only the latter.
+    pub(crate) async fn outbox(
+        &self,
+        dead: bool,
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> anyhow::Result<Page<Said<Delivery>>> {
+        match self {
+            Backend::Local(local) => local.outbox(dead, cursor, limit).await,
+            Backend::Remote(client) => client.outbox(dead, cursor, limit).await,
+        }
+    }
+
+    /// Has a delivery tried now.
+    pub(crate) async fn retry_delivery(&self, id: OutboxId) -> anyhow::Result<Said<Retried>> {
+        match self {
+            Backend::Local(local) => local.retry_delivery(id).await,
+            Backend::Remote(client) => client.retry_delivery(id).await,
         }
     }
 

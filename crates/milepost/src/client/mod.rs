@@ -2,6 +2,7 @@
 
 mod error;
 mod logs;
+mod outbox;
 mod runs;
 mod secrets;
 mod start;

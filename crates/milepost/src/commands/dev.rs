@@ -109,7 +109,7 @@ impl Dev {
             limits: context.limit_flags(&self.limits),
             ..Layer::default()
         };
-        let environment = environment::read_traces(|name| std::env::var(name).ok())?;
+        let environment = environment::read_few(|name| std::env::var(name).ok())?;
         Ok(ServerConfig::new(&Layers { file: None, environment, flags })?)
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 mod follow;
 pub(crate) mod limits;
 pub(crate) mod migrate;
+pub(crate) mod outbox;
 pub(crate) mod plan;
 pub(crate) mod rebuild;
 pub(crate) mod recover;

@@ -22,9 +22,11 @@ pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, R
         drain_seconds: parsed(&given, settings::DRAIN_SECONDS)?,
         tokens: parsed::<Hashes>(&given, settings::TOKENS)?.map(|hashes| hashes.0),
         insecure_no_auth: parsed::<Truth>(&given, settings::INSECURE_NO_AUTH)?.map(|truth| truth.0),
+        push_per_host: parsed(&given, settings::PUSH_PER_HOST)?,
+        outbox_max_tries: parsed(&given, settings::OUTBOX_MAX_TRIES)?,
         retention: parsed(&given, settings::RETENTION)?,
         log_format: parsed(&given, settings::LOG_FORMAT)?,
-        ..with_places(read_traces(&variable)?, &variable)?
+        ..with_places(read_few(&variable)?, &variable)?
     })
 }
 
@@ -45,13 +47,15 @@ fn with_places(layer: Layer, variable: impl Fn(&str) -> Option<String>) -> Resul
     })
 }
 
-/// Only the variables that OpenTelemetry gave their names: they mean the same to every program.
-pub(crate) fn read_traces(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, Refusal> {
+/// Only the variables that OpenTelemetry gave their names, which mean the same to every program, and what requests are
+/// signed with, which belongs in no file.
+pub(crate) fn read_few(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, Refusal> {
     let given = |setting: Setting| variable(setting.variable).filter(|text| !text.trim().is_empty());
     Ok(Layer {
         traces_endpoint: given(settings::TRACES_ENDPOINT),
         traces_headers: parsed(&given, settings::TRACES_HEADERS)?,
         service_name: given(settings::SERVICE_NAME),
+        push_secrets: parsed(&given, settings::PUSH_SECRET)?,
         ..Layer::default()
     })
 }
@@ -119,6 +123,9 @@ mod tests {
             ("MILEPOST_INLINE_CONCURRENCY", "0"),
             ("MILEPOST_LOG_FORMAT", "xml"),
             ("MILEPOST_SECRETS_KEY", "hunter2"),
+            ("MILEPOST_PUSH_SECRET", "hunter2"),
+            ("MILEPOST_PUSH_PER_HOST", "0"),
+            ("MILEPOST_OUTBOX_MAX_TRIES", "0"),
         ] {
             let error = read_one(name, value).map(drop).unwrap_err();
             assert!(error.starts_with(name) && !error.contains("hunter2"), "{error}");

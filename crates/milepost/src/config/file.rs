@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -13,7 +13,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::layer::Layer;
-use super::values::{Headers, Listen, LogFormat, Retention};
+use super::values::{Headers, Listen, LogFormat, PushSecrets, Retention};
 use crate::output::error::Refusal;
 
 /// The file that is read when none is named, if it is there.
@@ -33,6 +33,8 @@ struct File {
     drain_seconds: Option<u64>,
     auth: Auth,
     secrets: Secrets,
+    push: Push,
+    outbox: Outbox,
     retention: Kept,
     traces: Traces,
     log: Log,
@@ -55,6 +57,20 @@ struct Secrets {
     key_file: Option<PathBuf>,
     folder: Option<PathBuf>,
     env_prefix: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Push {
+    #[serde(deserialize_with = "text")]
+    signing_secret: Option<PushSecrets>,
+    per_host: Option<NonZeroUsize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Outbox {
+    max_tries: Option<NonZeroU32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -126,6 +142,9 @@ fn parse(source: &str) -> Result<Layer, toml::de::Error> {
         secrets_key_file: file.secrets.key_file,
         secrets_folder: file.secrets.folder,
         secrets_env_prefix: file.secrets.env_prefix,
+        push_secrets: file.push.signing_secret,
+        push_per_host: file.push.per_host,
+        outbox_max_tries: file.outbox.max_tries,
         retention: file.retention.completed_runs,
         traces_endpoint: file.traces.endpoint,
         traces_headers: file.traces.headers.map(Headers),

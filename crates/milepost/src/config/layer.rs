@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use milepost_api::TokenHash;
 use milepost_engine::secrets::Keyring;
 
 use super::settings::Setting;
-use super::values::{Headers, Listen, LogFormat, Retention};
+use super::values::{Headers, Listen, LogFormat, PushSecrets, Retention};
 
 /// What one place says; what it leaves out is left to the others.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +28,9 @@ pub(crate) struct Layer {
     pub(crate) secrets_key_file: Option<PathBuf>,
     pub(crate) secrets_folder: Option<PathBuf>,
     pub(crate) secrets_env_prefix: Option<String>,
+    pub(crate) push_secrets: Option<PushSecrets>,
+    pub(crate) push_per_host: Option<NonZeroUsize>,
+    pub(crate) outbox_max_tries: Option<NonZeroU32>,
     pub(crate) retention: Option<Retention>,
     pub(crate) traces_endpoint: Option<String>,
     pub(crate) traces_headers: Option<Headers>,

@@ -23,13 +23,14 @@ use milepost_api::TokenHash;
 use milepost_core::limits::Limits;
 use milepost_engine::secrets::{Keyring, SecretsConfig};
 use milepost_engine::telemetry::{BadOtlpConfig, OtlpConfig};
+use milepost_engine::{OutboxConfig, PushConfig};
 
 use crate::database::Database;
 use crate::keyfile;
 use crate::output::error::Refusal;
 pub(crate) use layer::{Layer, Layers, Source, Sourced};
 pub(crate) use print::shown;
-use values::{Headers, Listen, LogFormat, Retention};
+use values::{Headers, Listen, LogFormat, PushSecrets, Retention};
 
 /// Where `dev` and `serve` keep what they keep.
 const DATA: &str = "./.milepost";
@@ -63,6 +64,9 @@ pub(crate) struct ServerConfig {
     pub(crate) secrets_key_file: Sourced<PathBuf>,
     pub(crate) secrets_folder: Sourced<Option<PathBuf>>,
     pub(crate) secrets_env_prefix: Sourced<String>,
+    pub(crate) push_secrets: Sourced<PushSecrets>,
+    pub(crate) push_per_host: Sourced<usize>,
+    pub(crate) outbox_max_tries: Sourced<u32>,
     pub(crate) retention: Sourced<Retention>,
     pub(crate) traces_endpoint: Sourced<Option<String>>,
     pub(crate) traces_headers: Sourced<Headers>,
@@ -121,6 +125,16 @@ impl ServerConfig {
             drain_seconds: or(layers.pick(settings::DRAIN_SECONDS, |layer| layer.drain_seconds), DRAIN_SECONDS),
             tokens: or(layers.pick(settings::TOKENS, |layer| layer.tokens.clone()), Vec::new()),
             insecure_no_auth: or(layers.pick(settings::INSECURE_NO_AUTH, |layer| layer.insecure_no_auth), false),
+            push_secrets: or(
+                layers.pick(settings::PUSH_SECRET, |layer| layer.push_secrets.clone()),
+                PushSecrets::default(),
+            ),
+            push_per_host: layers
+                .pick(settings::PUSH_PER_HOST, |layer| layer.push_per_host)
+                .map_or_else(|| Sourced::default(PushConfig::default().per_host), |given| given.map(Into::into)),
+            outbox_max_tries: layers
+                .pick(settings::OUTBOX_MAX_TRIES, |layer| layer.outbox_max_tries)
+                .map_or_else(|| Sourced::default(OutboxConfig::default().max_tries), |given| given.map(Into::into)),
             retention: or(layers.pick(settings::RETENTION, |layer| layer.retention), Retention::DEFAULT),
             traces_endpoint: layers
                 .pick(settings::TRACES_ENDPOINT, |layer| layer.traces_endpoint.clone())

@@ -79,6 +79,11 @@ impl ServerConfig {
                 &self.secrets_folder.from,
             ),
             "secrets.env_prefix" => (text(self.secrets_env_prefix.value.clone()), &self.secrets_env_prefix.from),
+            "push.signing_secret" => {
+                (Some(MASK).filter(|_| !self.push_secrets.value.0.is_empty()).map(Value::from), &self.push_secrets.from)
+            }
+            "push.per_host" => (number(self.push_per_host.value), &self.push_per_host.from),
+            "outbox.max_tries" => (number(self.outbox_max_tries.value), &self.outbox_max_tries.from),
             "retention.completed_runs" => (text(self.retention.value.to_string()), &self.retention.from),
             "traces.endpoint" => {
                 (self.traces_endpoint.value.as_deref().map(masked_url).and_then(text), &self.traces_endpoint.from)

@@ -33,6 +33,9 @@ settings! {
     SECRETS_KEY_FILE: "secrets.key_file", "MILEPOST_SECRETS_KEY_FILE", None;
     SECRETS_FOLDER: "secrets.folder", "MILEPOST_SECRETS_FOLDER", None;
     SECRETS_ENV_PREFIX: "secrets.env_prefix", "MILEPOST_SECRETS_ENV_PREFIX", None;
+    PUSH_SECRET: "push.signing_secret", "MILEPOST_PUSH_SECRET", None;
+    PUSH_PER_HOST: "push.per_host", "MILEPOST_PUSH_PER_HOST", None;
+    OUTBOX_MAX_TRIES: "outbox.max_tries", "MILEPOST_OUTBOX_MAX_TRIES", None;
     RETENTION: "retention.completed_runs", "MILEPOST_RETENTION", Some("--retention");
     TRACES_ENDPOINT: "traces.endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", None;
     TRACES_HEADERS: "traces.headers", "OTEL_EXPORTER_OTLP_HEADERS", None;

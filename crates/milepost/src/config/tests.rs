@@ -124,7 +124,11 @@ fn traces_go_where_they_are_told() {
 fn every_setting_is_shown() {
     let shown = ServerConfig::new(&Layers::default()).unwrap().as_toml();
     let unset: Vec<&str> = shown.lines().filter(|line| line.ends_with("is not set")).collect();
-    assert_eq!(unset, ["# key is not set", "# folder is not set", "# endpoint is not set"], "{shown}");
+    assert_eq!(
+        unset,
+        ["# key is not set", "# folder is not set", "# signing_secret is not set", "# endpoint is not set"],
+        "{shown}"
+    );
     let count = shown.lines().filter(|line| line.ends_with("  # default")).count();
     assert_eq!(count, settings::ALL.len() - unset.len() + Limits::TABLE.len(), "{shown}");
 }

@@ -38,6 +38,34 @@ impl fmt::Display for Listen {
     }
 }
 
+/// What requests to receivers are signed with: several while one is changed, separated by commas.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct PushSecrets(pub(crate) Vec<String>);
+
+/// Shorter ones can be guessed.
+const SHORTEST_SECRET: usize = 16;
+
+impl FromStr for PushSecrets {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PushSecrets, String> {
+        let secrets = text.split(',').map(str::trim).filter(|secret| !secret.is_empty());
+        let secrets: Vec<String> = secrets.map(ToOwned::to_owned).collect();
+        match secrets.is_empty() || secrets.iter().any(|secret| secret.chars().count() < SHORTEST_SECRET) {
+            true => Err(format!(
+                "a signing secret has at least {SHORTEST_SECRET} characters and no comma; `openssl rand -hex 32` makes one"
+            )),
+            false => Ok(PushSecrets(secrets)),
+        }
+    }
+}
+
+impl fmt::Debug for PushSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} secrets", self.0.len())
+    }
+}
+
 /// How many seconds runs are kept after their end; for ever without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Retention(pub(crate) Option<u64>);
@@ -186,6 +214,18 @@ mod tests {
         for wrong in ["", "d", "90", "-1d", "0d", "1.5d", "90 d", "9y", "99999999999999999999d", "40000d"] {
             assert!(shown(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn signing_secrets_are_long_and_never_shown() {
+        let long = "0123456789abcdef";
+        let read = |text: &str| text.parse::<PushSecrets>().map(|secrets| secrets.0.len());
+        assert_eq!(read(long), Ok(1));
+        assert_eq!(read(&format!("{long}, {long},")), Ok(2));
+        for wrong in ["", ",", "hunter2", &format!("{long},hunter2")] {
+            assert!(read(wrong).is_err_and(|error| !error.contains("hunter2")), "{wrong}");
+        }
+        assert!(!format!("{:?}", long.parse::<PushSecrets>()).contains(long));
     }
 
     #[test]

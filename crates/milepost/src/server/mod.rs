@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use milepost_api::{AppState, Settings};
 use milepost_engine::skills::{BuiltInOptions, Skills};
-use milepost_engine::{Config, Engine, PushConfig};
+use milepost_engine::{Config, Engine, OutboxConfig, PushConfig};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -154,12 +154,7 @@ fn engine_config(config: &ServerConfig) -> Result<Config, Refusal> {
         shell: config.allow_shell.value,
         private_addresses: config.allow_private_http.value,
     });
-    // Several while one takes the other's place.
-    let signing = std::env::var("MILEPOST_PUSH_SECRET").unwrap_or_default();
-    let signing_secrets = signing.split(',').filter(|secret| !secret.is_empty()).map(str::to_owned).collect();
-    let private_addresses = config.allow_private_http.value;
     Ok(Config {
-        push: PushConfig { signing_secrets, private_addresses, ..PushConfig::default() },
         workers: true,
         limits: config.limits.clone(),
         inline_concurrency: config.inline_concurrency.value,
@@ -168,6 +163,12 @@ fn engine_config(config: &ServerConfig) -> Result<Config, Refusal> {
         traces: config.traces.clone(),
         secrets: config.secrets()?,
         blobs: config.blobs()?,
+        push: PushConfig {
+            signing_secrets: config.push_secrets.value.0.clone(),
+            private_addresses: config.allow_private_http.value,
+            per_host: config.push_per_host.value,
+        },
+        outbox: OutboxConfig { max_tries: config.outbox_max_tries.value },
         retention: config.retention.value.0.map(std::time::Duration::from_secs),
         ..Config::default()
     })

@@ -13,6 +13,8 @@ mod ending;
 #[path = "../../../store/tests/moto/mod.rs"]
 mod moto;
 mod postgres;
+mod push;
+mod receiver;
 mod secrets;
 mod watched;
 mod watching;

@@ -401,6 +401,7 @@ fn pushes_that_lead_nowhere() {
             "  g: {skill: s, runtime: push, push: 'https://e.com'}\n",
             "  h: {skill: s, runtime: push, push: {url: 'https://e.com'}, queue: q}\n",
             "  i: {skill: s, queue: 'push:e.com'}\n",
+            "  j: {skill: s, runtime: push, push: {url: 'https://e.com', signing_secret: hunter2}}\n",
         ),
         &[
             "missing_key 3:6 /steps/a: `runtime: push` needs to know where to: `push: {url: https://…}`",
@@ -410,10 +411,11 @@ fn pushes_that_lead_nowhere() {
             "bad_value 6:17 /steps/d/push: `push` says where a step with `runtime: push` is sent to, and this step has another (add `runtime: push`, or remove `push`)",
             "bad_value 7:56 /steps/e/push: `push` says where a step is sent to, and this one is carried out by nobody",
             "bad_value 8:44 /steps/f/push/url: the url begins with https:// or http://",
-            "unknown_key 8:51 /steps/f/push/method: there is no key `method` here; known are url, timeout_ms",
+            "unknown_key 8:51 /steps/f/push/method: there is no key `method` here; known are url, signing_secret, timeout_ms",
             "wrong_type 9:38 /steps/g/push: a map is needed here, not a text",
             "bad_value 10:62 /steps/h/queue: `queue` is for steps that workers take, and this one is pushed",
             "bad_name 11:24 /steps/i/queue: the queue may not begin with `push:`, which is for steps that are pushed",
+            "bad_value 12:77 /steps/j/push/signing_secret: a secret is referred to by `secret://…`; secrets themselves never stand in documents",
         ],
     );
 }
