@@ -55,8 +55,12 @@ fn a_large_log_is_in_files_and_can_be_read_while_it_grows() {
     let server = place.dev(&[]);
     assert_eq!(texts(&server, &run), all);
     std::fs::remove_dir_all(&blobs).unwrap();
+    // The first line may have been written by itself, and then it is a row.
     let left = texts(&server, &run);
-    assert!(left[0].contains("lines missing here: ") && left.last().unwrap() == "last", "{left:?}");
+    assert!(
+        left.iter().any(|text| text.contains("lines missing here: ")) && left.last().unwrap() == "last",
+        "{left:?}"
+    );
     server.stop();
 }
 
