@@ -192,8 +192,8 @@ impl Drop for Example {
 /// The blocks of a language in docs/push.md, in their order.
 fn blocks(language: &str) -> Vec<String> {
     let docs = include_str!("../../../../docs/push.md");
-    let after = docs.split(&format!("```{language}\n")).skip(1);
-    after.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+    let fence = format!("```{language}\n");
+    docs.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
 
 fn start_example(program: &str, file: &std::path::Path, secret: &str) -> (Example, String) {
