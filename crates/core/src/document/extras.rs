@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::node::{Entry, Node};
 use super::problem::{Problems, Trail};
 use super::section::Section;
+use super::steps::no_such_step;
 use crate::plan::{Change, Rebuild, StepIndex};
 
 /// The number of the step with this id.
@@ -68,8 +69,7 @@ fn read_rebuild(
         match find(id) {
             Some(step) => steps.push(step),
             None => {
-                let message = format!("there is no step `{id}`");
-                problems.add("unknown_step", rebuild.node.at, &change.trail.key("rebuild"), message);
+                problems.add("unknown_step", rebuild.node.at, &change.trail.key("rebuild"), no_such_step(id));
             }
         }
     }

@@ -11,9 +11,11 @@
 mod builder;
 mod builtin;
 mod compile;
+mod diff;
 mod extras;
 mod graph;
 mod json;
+mod merge;
 pub(crate) mod near;
 mod node;
 mod patch;
@@ -33,6 +35,8 @@ use crate::hash::Digest;
 use crate::limits::Limits;
 use crate::plan::Plan;
 
+pub use diff::{Diff, FieldDiff, Operation, StepChange, StepDiff, diff};
+pub use merge::{Conflict, ConflictKind, Merged, merge};
 use node::{Data, Node, Position};
 pub use patch::{PatchError, patch};
 pub use problem::Problem;

@@ -188,6 +188,7 @@ fn connect(
 
 fn refuse_circle(circle: &[StepIndex], steps: &[PlanStep], written: &[Written<'_>], problems: &mut Problems) {
     const SHOWN: usize = 20;
+    problems.add_circle(circle.iter().map(|step| steps[*step as usize].id.clone()).collect());
     let ids = circle.iter().map(|step| &*steps[*step as usize].id);
     let mut way: Vec<&str> = if circle.len() > SHOWN { ids.take(SHOWN).collect() } else { ids.collect() };
     if circle.len() > SHOWN {

@@ -1,6 +1,7 @@
 //! What is wrong with a document: where it is, what it is, and what was probably meant.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -77,6 +78,8 @@ impl fmt::Display for Trail<'_> {
 pub(super) struct Problems {
     all: Vec<Problem>,
     suggestions: usize,
+    /// The circles among the steps, each as the way around: messages may cut them short.
+    circles: Vec<Vec<Arc<str>>>,
 }
 
 impl Problems {
@@ -105,6 +108,14 @@ impl Problems {
             return None;
         }
         near_name(wanted, known).map(|name| format!("did you mean `{name}`?"))
+    }
+
+    pub(super) fn add_circle(&mut self, way: Vec<Arc<str>>) {
+        self.circles.push(way);
+    }
+
+    pub(super) fn take_circles(&mut self) -> Vec<Vec<Arc<str>>> {
+        std::mem::take(&mut self.circles)
     }
 
     pub(super) fn is_empty(&self) -> bool {

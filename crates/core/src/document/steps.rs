@@ -103,6 +103,11 @@ fn check_id(step: &Written<'_>, limits: &Limits, problems: &mut Problems) {
     }
 }
 
+/// What is said of a step that is referred to and does not exist.
+pub(super) fn no_such_step(id: &str) -> String {
+    format!("there is no step `{id}`")
+}
+
 /// What planning a step needs to know of the rest.
 pub(super) struct Planner<'a> {
     pub(super) limits: &'a Limits,
@@ -189,7 +194,7 @@ impl Planner<'_> {
             let near = (left > 0).then(|| near_name(id, self.ids.iter().map(|id| &**id))).flatten();
             CompileError {
                 suggestion: near.map(|near| format!("did you mean `{near}`?")),
-                ..CompileError::new("unknown_step", format!("there is no step `{id}`"))
+                ..CompileError::new("unknown_step", no_such_step(id))
             }
         })
     }
@@ -206,8 +211,7 @@ impl Planner<'_> {
                 Some(step) => all.push(*step),
                 None => {
                     let suggestion = problems.suggest(id, self.ids.iter().map(|id| &**id));
-                    let message = format!("there is no step `{id}`");
-                    problems.add_with("unknown_step", item.at, &trail.index(i), message, suggestion);
+                    problems.add_with("unknown_step", item.at, &trail.index(i), no_such_step(id), suggestion);
                 }
             }
         }

@@ -4,6 +4,7 @@ use serde_json::json;
 use super::*;
 use crate::plan::{Action, CacheScope, DocumentKind, OnFailure, OnLimit, Runtime};
 
+pub(super) mod random;
 mod refusals;
 
 fn loaded(source: &str) -> Loaded {
