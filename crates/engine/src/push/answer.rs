@@ -36,24 +36,22 @@ impl Answer {
         Answer::Ended(Outcome::Failed(ErrorInfo::fatal(code, message)))
     }
 
-    /// Without what is secret.
-    pub(super) fn redacted(self, redactor: &Redactor) -> Answer {
-        match self {
-            Answer::Ended(outcome) => Answer::Ended(redacted(outcome, redactor)),
-            Answer::Again { error, not_before, host_failed } => {
-                Answer::Again { error: redactor.text(error), not_before, host_failed }
-            }
-            Answer::Later => Answer::Later,
-        }
-    }
-
-    /// Reads an answer, no more of it than may be kept.
-    pub(super) async fn read(mut response: Response, now: Timestamp, limits: &Limits) -> Answer {
+    /// Reads an answer, no more of it than may be kept, and keeps nothing that is secret.
+    pub(super) async fn read(
+        mut response: Response,
+        now: Timestamp,
+        limits: &Limits,
+        redactor: Option<&Redactor>,
+    ) -> Answer {
         let (status, headers) = (response.status(), response.headers().clone());
         if status == StatusCode::ACCEPTED {
             return Answer::Later;
         }
-        let most = if status.is_success() { limits.output_bytes.saturating_add(ENVELOPE) } else { 4 * QUOTED };
+        let most = match status.is_success() {
+            true => limits.output_bytes.saturating_add(ENVELOPE),
+            // A secret that begins in what is quoted is read to its end, or it would not be known for one.
+            false => limits.secret_bytes.saturating_mul(4).saturating_add(4 * QUOTED),
+        };
         let mut body = Vec::new();
         loop {
             match response.chunk().await {
@@ -74,14 +72,25 @@ impl Answer {
             );
             return Answer::failed("output_too_large", message);
         }
-        Answer::of(status, &headers, &body, now, limits)
+        Answer::of(status, &headers, &body, now, limits, redactor)
     }
 
-    fn of(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp, limits: &Limits) -> Answer {
+    fn of(
+        status: StatusCode,
+        headers: &HeaderMap,
+        body: &[u8],
+        now: Timestamp,
+        limits: &Limits,
+        redactor: Option<&Redactor>,
+    ) -> Answer {
         if status.is_success() {
-            return Answer::Ended(outcome(body, limits));
+            let outcome = outcome(body, limits);
+            return Answer::Ended(match redactor {
+                Some(redactor) => redacted(outcome, redactor),
+                None => outcome,
+            });
         }
-        let quoted = quoted(body);
+        let quoted = quoted(body, redactor);
         let error = format!("the receiver answered {status}{quoted}");
         match status.as_u16() {
             408 | 425 | 429 => Answer::Again { error, not_before: retry_after(headers, now), host_failed: false },
@@ -148,8 +157,13 @@ impl From<Failure> for ErrorInfo {
     }
 }
 
-fn quoted(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
+/// Redacted first: half a secret would not be found.
+fn quoted(body: &[u8], redactor: Option<&Redactor>) -> String {
+    let text = String::from_utf8_lossy(body).into_owned();
+    let text = match redactor {
+        Some(redactor) => redactor.text(text),
+        None => text,
+    };
     let text = text.trim();
     match text.char_indices().nth(QUOTED) {
         None if text.is_empty() => String::new(),
@@ -171,12 +185,13 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secrets::Resolved;
 
     const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
     fn answered(status: u16, body: &str) -> Answer {
         let headers = HeaderMap::new();
-        Answer::of(StatusCode::from_u16(status).unwrap(), &headers, body.as_bytes(), NOW, &Limits::default())
+        Answer::of(StatusCode::from_u16(status).unwrap(), &headers, body.as_bytes(), NOW, &Limits::default(), None)
     }
 
     fn completed(text: &str) -> Answer {
@@ -231,6 +246,17 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_that_the_quote_would_cut_in_two_is_taken_out() {
+        let redactor = Resolved::of(&[("KEY", "hunter2-hunter2")]).redactor();
+        let body = format!("{} hunter2-hunter2", "x".repeat(QUOTED - 8));
+        let (status, headers, limits) = (StatusCode::BAD_REQUEST, HeaderMap::new(), Limits::default());
+        match Answer::of(status, &headers, body.as_bytes(), NOW, &limits, redactor.as_ref()) {
+            Answer::Ended(Outcome::Failed(error)) => assert!(!error.message.contains("hunter"), "{}", error.message),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
     fn what_may_pass_is_tried_again() {
         for (status, failed) in [(408, false), (425, false), (429, false), (500, true), (502, true), (503, true)] {
             match answered(status, "") {
@@ -244,7 +270,7 @@ mod tests {
     fn a_receiver_may_say_when() {
         let after = |text: &str| {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
-            match Answer::of(StatusCode::TOO_MANY_REQUESTS, &headers, b"", NOW, &Limits::default()) {
+            match Answer::of(StatusCode::TOO_MANY_REQUESTS, &headers, b"", NOW, &Limits::default(), None) {
                 Answer::Again { not_before, .. } => not_before,
                 other => panic!("{other:?}"),
             }

@@ -36,7 +36,7 @@ use crate::plans::Plans;
 use crate::secrets::Secrets;
 use crate::skills::{SkillError, client_builder, explain, names_private_address, private_literal};
 use crate::step::learning;
-use crate::workers::{Handed, Leases, Redacting, Standing, WorkerTask, redacted};
+use crate::workers::{Handed, Leases, Redacting, Standing, WorkerTask};
 use answer::Answer;
 pub use config::PushConfig;
 pub(crate) use hosts::{Hosts, Slot};
@@ -70,8 +70,10 @@ pub(crate) struct Pusher {
 struct Request {
     task: WorkerTask,
     body: bytes::Bytes,
-    /// What to sign it with; if nothing, then with what the server has.
+    /// What to sign it with.
     keys: Vec<String>,
+    /// What takes all that is secret in it out of what is said of it.
+    redactor: Redacting,
 }
 
 /// What an outcome came to.
@@ -116,7 +118,7 @@ impl Pusher {
         };
         let Some(push) = handed.plan.step(handed.task.index).push.clone() else { return Ok(Tried::Done("stale")) };
         let time = Duration::from_millis(push.timeout_ms.min(standing.give_up_at().ms_since(now)));
-        let (request, redactor) = match self.request(handed, &push).await {
+        let request = match self.request(handed, &push).await {
             Ok(request) => request,
             // Whoever keeps the secrets may be back in a moment.
             Err(error) if error.retryable => return Ok(Tried::Failed { error: error.message, not_before: None }),
@@ -128,10 +130,6 @@ impl Pusher {
         let answer = tokio::select! {
             answer = self.send(&push, &request, time) => answer,
             stopped = self.stopped(order) => return Ok(stopped),
-        };
-        let answer = match redactor {
-            Some(redactor) => answer.redacted(&redactor),
-            None => answer,
         };
         if let Answer::Again { host_failed: true, .. } = &answer {
             self.hosts.failed(&order.host, self.clock.now());
@@ -226,25 +224,30 @@ impl Pusher {
         Ok(Some(Handed { expires_at: standing.expires_at, ..handed }))
     }
 
-    /// The task with all that its receiver needs, and what takes its secrets out of what is said of it.
-    async fn request(&self, handed: Handed, push: &Push) -> Result<(Request, Redacting), SkillError> {
+    /// The task with all that its receiver needs.
+    async fn request(&self, handed: Handed, push: &Push) -> Result<Request, SkillError> {
         let (plan, org, token) = (handed.plan.clone(), handed.org, handed.token());
         let step = plan.step(handed.task.index);
         let (workflow, queue) = (&*plan.name, &*queue_of(step));
         let secrets = self.secrets.resolve(org, workflow, queue, &step.secrets).await?;
-        let redactor = secrets.redactor().map(Arc::new);
-        self.leases.set_redactor(&token, &redactor);
         let named: Vec<_> =
             push.signing_secrets.iter().map(|reference| (reference.clone(), reference.clone())).collect();
-        let keys = self.secrets.resolve(org, workflow, queue, &named).await?;
-        let keys: Vec<String> = keys.iter().map(|key| key.value.expose().to_owned()).collect();
+        let keys = match named.is_empty() {
+            true => self.config.signing_secrets.clone(),
+            false => {
+                let keys = self.secrets.resolve(org, workflow, queue, &named).await?;
+                keys.iter().map(|key| key.value.expose().to_owned()).collect()
+            }
+        };
+        let redactor = secrets.redactor_with(keys.iter().map(|key| ("signing_secret", key.as_str()))).map(Arc::new);
+        self.leases.set_redactor(&token, &redactor);
         let given = secrets.iter().map(|secret| (secret.name.to_string(), secret.value.expose().to_owned())).collect();
         let task = handed.into_task(self.secrets.env_of(step), given);
-        Ok((Request { body: body::of(&task), task, keys }, redactor))
+        Ok(Request { body: body::of(&task), task, keys, redactor })
     }
 
     async fn send(&self, push: &Push, request: &Request, time: Duration) -> Answer {
-        let Request { task, body, keys } = request;
+        let Request { task, body, keys, redactor } = request;
         let refused = |code: &str, message: String| Answer::Ended(Outcome::Failed(ErrorInfo::fatal(code, message)));
         let url = match reqwest::Url::parse(&push.url) {
             Ok(url) => url,
@@ -265,7 +268,6 @@ impl Pusher {
             Err(error) => return again(error.clone()),
         };
         let now = self.clock.now();
-        let keys = if keys.is_empty() { &self.config.signing_secrets } else { keys };
         let mut request = client
             .post(url)
             .timeout(time)
@@ -277,7 +279,7 @@ impl Pusher {
             request = request.header(sign::HEADER, signature);
         }
         match request.body(body.clone()).send().await {
-            Ok(response) => Answer::read(response, self.clock.now(), &self.limits).await,
+            Ok(response) => Answer::read(response, self.clock.now(), &self.limits, redactor.as_deref()).await,
             Err(error) if error.is_timeout() => again(format!("no answer within {} ms", time.as_millis())),
             Err(error) => match explain(error) {
                 message if names_private_address(&message) => refused("private_address", message),

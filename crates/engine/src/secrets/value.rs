@@ -78,7 +78,12 @@ impl Resolved {
     /// What takes them out of texts; nothing where there are none.
     #[must_use]
     pub fn redactor(&self) -> Option<Redactor> {
-        Redactor::new(self.iter().map(|secret| (&*secret.name, secret.value.expose())))
+        self.redactor_with(std::iter::empty())
+    }
+
+    /// The same for these and some that the step does not have.
+    pub(crate) fn redactor_with<'s>(&'s self, others: impl Iterator<Item = (&'s str, &'s str)>) -> Option<Redactor> {
+        Redactor::new(self.iter().map(|secret| (&*secret.name, secret.value.expose())).chain(others))
     }
 }
 

@@ -64,8 +64,10 @@ fn killed_before_the_answer(database: Option<&str>) {
     let server = serve(&place, database, &[]);
     is_done(&server, &run);
     nothing_is_owed(&server);
-    let received = receiver.received();
+    let mut received = receiver.received();
     assert_eq!((received.len(), receiver.forged()), (3, 0));
+    // The time in which no server was there is not the receiver's.
+    received.iter_mut().for_each(|(_, body)| body["lease_expires_at"] = Value::Null);
     assert_eq!(received[0], received[1], "the same attempt, with the same key, worked out again");
     server.stop();
 }

@@ -20,6 +20,7 @@ use crate::wire::{Delivery, Page};
 #[into_params(parameter_in = Query)]
 pub(super) struct OutboxQuery {
     /// Only what is still owed, or only what was given up.
+    #[param(inline)]
     status: Option<OutboxPart>,
     /// Deliveries at most, 1 to 1,000.
     #[param(minimum = 1, maximum = 1000, default = 50)]

@@ -42,7 +42,11 @@ impl Retry {
     async fn retry(&self, backend: &Backend, context: &Context) -> anyhow::Result<()> {
         if let Some(id) = self.id {
             let retried = backend.retry_delivery(id).await?;
-            return if context.is_json() { print_json(&retried) } else { Ok(say(&retried)) };
+            if context.is_json() {
+                return print_json(&retried);
+            }
+            say(&retried);
+            return Ok(());
         }
         let dead = collect(backend, true).await?;
         let mut retried = Vec::with_capacity(dead.items.len());
