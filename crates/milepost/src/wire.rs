@@ -266,6 +266,37 @@ pub(crate) struct Retried {
     pub(crate) reason: Option<String>,
 }
 
+/// A queue that has tasks, or limits.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Queue {
+    pub(crate) queue: String,
+    pub(crate) waiting: u64,
+    pub(crate) running: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) oldest_ready_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) concurrency: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rate: Option<Rate>,
+}
+
+/// So many tasks may begin within so much time.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct Rate {
+    pub(crate) limit: u32,
+    pub(crate) per_ms: u64,
+}
+
+/// What a queue may do from now on.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Limited {
+    pub(crate) queue: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) concurrency: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rate: Option<Rate>,
+}
+
 /// A secret without its value.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Secret {

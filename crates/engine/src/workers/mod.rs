@@ -26,7 +26,7 @@ pub(crate) use keeper::LeaseKeeper;
 pub(crate) use leases::{Leases, Redacting, Standing};
 pub use milepost_core::run::Outcome;
 pub(crate) use puller::Puller;
-pub use queues::{QueueState, Rate};
+pub use queues::{QueueState, Rate, list_queues};
 pub(crate) use secrets::redacted;
 pub use single::{Beat, TaskState};
 pub use token::LeaseToken;

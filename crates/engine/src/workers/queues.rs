@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use milepost_core::id::OrgId;
 use milepost_core::run::{Rejection, RejectionKind};
 use milepost_core::time::Timestamp;
+use milepost_store::Store;
 use milepost_store::rows::QueueRow;
 pub use milepost_store::rows::Rate;
 
@@ -27,25 +29,33 @@ pub struct QueueState {
     pub rate: Option<Rate>,
 }
 
+/// Queues in the order of their names. Needs no engine.
+///
+/// # Errors
+/// The store cannot be read.
+pub async fn list_queues(store: &Arc<dyn Store>, org: OrgId) -> Result<Vec<QueueState>, EngineError> {
+    let mut queues: BTreeMap<Arc<str>, QueueState> = BTreeMap::new();
+    let empty =
+        |queue: Arc<str>| QueueState { queue, waiting: 0, running: 0, oldest: None, concurrency: None, rate: None };
+    for count in store.queue_counts().await?.into_iter().filter(|count| count.org == org) {
+        let queue: Arc<str> = count.queue.into();
+        let state = queues.entry(queue.clone()).or_insert_with(|| empty(queue));
+        (state.waiting, state.running, state.oldest) = (count.waiting, count.leased, count.oldest);
+    }
+    for row in store.queues().await?.into_iter().filter(|row| row.org == org) {
+        let state = queues.entry(row.queue.clone()).or_insert_with(|| empty(row.queue));
+        (state.concurrency, state.rate) = (row.concurrency, row.rate);
+    }
+    Ok(queues.into_values().collect())
+}
+
 impl Engine {
     /// Queues in the order of their names.
     ///
     /// # Errors
     /// The store cannot be read.
     pub async fn queues(&self) -> Result<Vec<QueueState>, EngineError> {
-        let mut queues: BTreeMap<Arc<str>, QueueState> = BTreeMap::new();
-        let empty =
-            |queue: Arc<str>| QueueState { queue, waiting: 0, running: 0, oldest: None, concurrency: None, rate: None };
-        for count in self.store.queue_counts().await?.into_iter().filter(|count| count.org == self.org) {
-            let queue: Arc<str> = count.queue.into();
-            let state = queues.entry(queue.clone()).or_insert_with(|| empty(queue));
-            (state.waiting, state.running, state.oldest) = (count.waiting, count.leased, count.oldest);
-        }
-        for row in self.store.queues().await?.into_iter().filter(|row| row.org == self.org) {
-            let state = queues.entry(row.queue.clone()).or_insert_with(|| empty(row.queue));
-            (state.concurrency, state.rate) = (row.concurrency, row.rate);
-        }
-        Ok(queues.into_values().collect())
+        list_queues(&self.store, self.org).await
     }
 
     /// Sets what a queue may do at most. Other nodes know within seconds; what is under way goes on.

@@ -14,11 +14,12 @@ use milepost_engine::view::EventView;
 use serde::Deserialize;
 
 use crate::client::Client;
+use crate::commands::queues::NewLimits;
 use crate::progress::Outline;
 use crate::target::Target;
 use crate::wire::{
-    Accepted, Bulk, Definition, Delivery, Deployed, LogLine, Page, Planned, Retried, Rotated, Run, Said, Secret,
-    SecretSet, Started, StepDetail, Summary, Transition, Workflow,
+    Accepted, Bulk, Definition, Delivery, Deployed, Limited, LogLine, Page, Planned, Queue, Retried, Rotated, Run,
+    Said, Secret, SecretSet, Started, StepDetail, Summary, Transition, Workflow,
 };
 use feed::Feed;
 use local::Local;
@@ -234,6 +235,22 @@ impl Backend {
         match self {
             Backend::Local(local) => local.outbox(dead, cursor, limit).await,
             Backend::Remote(client) => client.outbox(dead, cursor, limit).await,
+        }
+    }
+
+    /// What waits for workers, and what queues may do at most.
+    pub(crate) async fn queues(&self) -> anyhow::Result<Page<Said<Queue>>> {
+        match self {
+            Backend::Local(local) => local.queues().await,
+            Backend::Remote(client) => client.queues().await,
+        }
+    }
+
+    /// Sets what a queue may do at most.
+    pub(crate) async fn limit_queue(&self, new: &NewLimits) -> anyhow::Result<Said<Limited>> {
+        match self {
+            Backend::Local(local) => local.limit_queue(new).await,
+            Backend::Remote(client) => client.limit_queue(new).await,
         }
     }
 

@@ -3,6 +3,7 @@
 mod error;
 mod logs;
 mod outbox;
+mod queues;
 mod runs;
 mod secrets;
 mod start;

@@ -10,6 +10,7 @@ pub(crate) mod limits;
 pub(crate) mod migrate;
 pub(crate) mod outbox;
 pub(crate) mod plan;
+pub(crate) mod queues;
 pub(crate) mod rebuild;
 pub(crate) mod recover;
 pub(crate) mod run;

@@ -6,6 +6,7 @@ mod bad_input;
 mod examples;
 mod looking;
 mod processes;
+mod queues;
 mod secrets;
 mod server;
 mod verbs;

@@ -10,14 +10,14 @@ use super::verbs::{TALK, without_times};
 use super::{Place, Ran, example, finish, step};
 
 /// `milepost dev` in a folder of its own.
-struct Server {
-    place: Place,
+pub(crate) struct Server {
+    pub(crate) place: Place,
     child: Child,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Server {
-    fn start() -> Server {
+    pub(crate) fn start() -> Server {
         let place = Place::new();
         let (child, url) = dev(&place, "127.0.0.1:0");
         Server { place, child, url }
@@ -32,15 +32,15 @@ impl Server {
     }
 
     /// A command in another folder, which is told where the server is.
-    fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
         Place::new().run(&[args, &["--server", &self.url]].concat())
     }
 
-    fn json(&self, args: &[&str]) -> Value {
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
         Place::new().json(&[args, &["--server", &self.url]].concat())
     }
 
-    fn start_command(&self, args: &[&str]) -> Child {
+    pub(crate) fn start_command(&self, args: &[&str]) -> Child {
         self.place.start(&[args, &["--server", &self.url]].concat())
     }
 

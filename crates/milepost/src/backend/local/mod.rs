@@ -2,6 +2,7 @@
 
 mod bulk;
 mod outbox;
+mod queues;
 mod read;
 mod secrets;
 mod start;
