@@ -2,6 +2,7 @@
 
 mod apart;
 mod child;
+mod fairness;
 mod follow;
 mod http;
 mod load;
@@ -40,6 +41,7 @@ pub(crate) use worker::BenchWorker;
   milepost bench idle --runs 10000
   milepost bench chain --worker http
   milepost bench workers --idle 10000
+  milepost bench fairness --runs 100000
   milepost bench limit --runs 2000 --steps 10 --concurrency 64")]
 pub(crate) struct Bench {
     #[arg(value_enum)]
@@ -115,6 +117,8 @@ enum Scenario {
     Idle,
     /// A server with workers that have nothing to do: what they cost it
     Workers,
+    /// One org has queued `--runs` runs and workers are busy: how long another org's run waits for one
+    Fairness,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -171,6 +175,11 @@ impl Bench {
         };
         if matches!(self.scenario, Scenario::Server | Scenario::Streams | Scenario::Idle | Scenario::Workers) {
             return self.server(folder.path(), &database).await;
+        }
+        if self.scenario == Scenario::Fairness {
+            let line = fairness::fairness(database.open().await?, self.runs).await?;
+            crate::print_line(&line.to_string());
+            return Ok(ExitCode::SUCCESS);
         }
         if self.worker != Worker::Inline {
             return self.remote(folder.path(), &database).await;
