@@ -49,6 +49,9 @@ impl Drop for Server {
     }
 }
 
+/// What the Python SDK carries steps out with.
+const PYTHON: &str = include_str!("worker.py");
+
 /// A worker that has `bench.step`.
 pub(super) struct Worker {
     child: Child,
@@ -60,6 +63,19 @@ impl Worker {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["bench-worker", "--server", &format!("http://{host}")]);
         command.args(["--concurrency", &concurrency.to_string()]);
+        Worker::of(command)
+    }
+
+    /// The same with the Python SDK, which has to be installed.
+    pub(super) fn python(host: &str, concurrency: usize) -> anyhow::Result<Worker> {
+        let known = Command::new("python3").args(["-c", "import milepost"]).stderr(Stdio::null()).status();
+        anyhow::ensure!(
+            known.context("python3 does not start")?.success(),
+            "python3 does not know the SDK; install it with `pip install ./sdk/python`, or name it with \
+             PYTHONPATH=sdk/python/src"
+        );
+        let mut command = Command::new("python3");
+        command.args(["-c", PYTHON, &format!("http://{host}"), &concurrency.to_string()]);
         Worker::of(command)
     }
 

@@ -40,6 +40,7 @@ pub(crate) use worker::BenchWorker;
   milepost bench streams --runs 10000 --subscribers 1000
   milepost bench idle --runs 10000
   milepost bench chain --worker http
+  milepost bench chain --worker python
   milepost bench workers --idle 10000
   milepost bench fairness --runs 100000
   milepost bench limit --runs 2000 --steps 10 --concurrency 64")]
@@ -127,6 +128,8 @@ enum Worker {
     Inline,
     /// A process of its own with the Rust SDK, against a server in another one (`chain`, `fan`, `start`)
     Http,
+    /// The same with the Python SDK
+    Python,
 }
 
 impl Worker {
@@ -134,6 +137,7 @@ impl Worker {
         match self {
             Worker::Inline => "inline",
             Worker::Http => "http",
+            Worker::Python => "python",
         }
     }
 }
@@ -268,7 +272,10 @@ impl Bench {
         );
         self.prefill(database).await?;
         let server = child::Server::start(folder, &address(database))?;
-        let worker = child::Worker::start(&server.host, self.worker_concurrency)?;
+        let worker = match self.worker {
+            Worker::Python => child::Worker::python(&server.host, self.worker_concurrency)?,
+            _ => child::Worker::start(&server.host, self.worker_concurrency)?,
+        };
         let document = load::document(self.scenario == Scenario::Fan, self.steps());
         let before = measure::database_cpu_s(database);
         let remote = on_one_thread(remote::drive(&server, &worker, &document, self.runs, self.concurrency))?;
