@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use milepost_core::document;
 use milepost_core::run::{Rejection, RejectionKind};
 use milepost_engine::EngineError;
+use milepost_engine::definitions::{DefinitionError, DefinitionErrorKind};
 use milepost_store::StoreError;
 use serde::Serialize;
 use serde_json::json;
@@ -29,7 +30,11 @@ pub struct Problem {
     detail: String,
     /// All that is wrong with a document.
     #[serde(skip_serializing_if = "Option::is_none")]
-    problems: Option<Vec<DocumentProblem>>,
+    problems: Option<Box<[DocumentProblem]>>,
+    /// All that keeps two documents from being merged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<crate::wire::Any>>)]
+    conflicts: Option<Box<[document::Conflict]>>,
 }
 
 /// One thing that is wrong with a document.
@@ -62,6 +67,7 @@ impl Problem {
             code: code.to_owned(),
             detail: detail.into(),
             problems: None,
+            conflicts: None,
         }
     }
 
@@ -114,7 +120,19 @@ impl From<EngineError> for Problem {
             | EngineError::NoSuchEvent { .. } => StatusCode::NOT_FOUND,
             EngineError::Moved { .. } => StatusCode::PRECONDITION_FAILED,
             EngineError::AfterLastEvent { .. } => StatusCode::CONFLICT,
-            EngineError::UnknownSkills(_) | EngineError::BadTag(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            EngineError::UnknownSkills(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            EngineError::Definition(DefinitionError::MergeConflict(conflicts)) => {
+                let problem = Problem::new(StatusCode::CONFLICT, code, detail);
+                return Problem { conflicts: Some(conflicts.into()), ..problem };
+            }
+            EngineError::Definition(error) => match error.kind() {
+                DefinitionErrorKind::NotFound => StatusCode::NOT_FOUND,
+                DefinitionErrorKind::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+                DefinitionErrorKind::Conflict => StatusCode::CONFLICT,
+                DefinitionErrorKind::Precondition => StatusCode::PRECONDITION_FAILED,
+                DefinitionErrorKind::Forbidden => StatusCode::FORBIDDEN,
+                DefinitionErrorKind::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            },
             EngineError::Store(error) => return error.into(),
             EngineError::Blobs(_) => StatusCode::SERVICE_UNAVAILABLE,
             EngineError::Corrupt { .. } => StatusCode::INTERNAL_SERVER_ERROR,

@@ -7,6 +7,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use milepost_core::id::{OutboxId, RunId, TaskId};
 use serde::de::DeserializeOwned;
+use uuid::Uuid;
 
 use crate::error::{Problem, Result};
 
@@ -176,6 +177,27 @@ struct OutboxParts {
     id: String,
 }
 
+/// The revision that a path names.
+pub(crate) struct RevisionPath(pub(crate) Uuid);
+
+impl<S: Send + Sync> FromRequestParts<S> for RevisionPath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<RevisionPath> {
+        let RevisionParts { revision_id } = path(parts, state).await?;
+        revision_id.parse().map(RevisionPath).map_err(|_| {
+            let detail =
+                format!("`{revision_id}` is not the id of a revision; GET /api/v1/tags has those that are in use");
+            Problem::new(StatusCode::NOT_FOUND, "unknown_ref", detail)
+        })
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct RevisionParts {
+    revision_id: String,
+}
+
 /// The task that a path names.
 pub(crate) struct TaskPath(pub(crate) TaskId);
 
@@ -233,7 +255,25 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     }
 }
 
-/// `If-Match`: the sequence number that the caller last saw. `*` is any.
+/// `Milepost-Actor`: who does it, as they say.
+pub(crate) struct Actor(pub(crate) Option<String>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Actor {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Actor> {
+        let Some(value) = parts.headers.get("milepost-actor") else { return Ok(Actor(None)) };
+        let name = std::str::from_utf8(value.as_bytes()).unwrap_or_default().trim();
+        match name.chars().count() {
+            1..=255 if !name.chars().any(char::is_control) => Ok(Actor(Some(name.to_owned()))),
+            _ => {
+                Err(Problem::bad_request("bad_actor", "Milepost-Actor has 1 to 255 characters, as UTF-8; send a name"))
+            }
+        }
+    }
+}
+
+/// `If-Match`: the sequence number or the version that the caller last saw. `*` is any.
 pub(crate) struct IfMatch(pub(crate) Option<u64>);
 
 impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
@@ -245,9 +285,10 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
         if text == "*" {
             return Ok(IfMatch(None));
         }
-        text.trim_matches('"').parse().map(|seq| IfMatch(Some(seq))).map_err(|_| {
-            Problem::bad_request("bad_if_match", "If-Match is not an ETag of a run; send the ETag that GET answered")
-        })
+        text.trim_matches('"')
+            .parse()
+            .map(|seq| IfMatch(Some(seq)))
+            .map_err(|_| Problem::bad_request("bad_if_match", "If-Match is no ETag; send the one that GET answered"))
     }
 }
 

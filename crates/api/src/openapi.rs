@@ -19,6 +19,8 @@ use crate::error::Problem;
         (name = "streams", description = "Events as they happen"),
         (name = "workers", description = "Carry steps out"),
         (name = "workflows", description = "Documents and the names that point at them"),
+        (name = "tags", description = "Names that point at documents, and where they have been"),
+        (name = "revisions", description = "Documents at moments of their lives"),
         (name = "secrets", description = "What steps must know and nobody else"),
         (name = "outbox", description = "What is owed to others, and what was given up"),
         (name = "server", description = "The server itself"),

@@ -120,6 +120,8 @@ struct QueuedData {
     traceparent: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     base: Option<BaseData>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    definition: Option<Json>,
     payload: Json,
 }
 
@@ -300,6 +302,7 @@ fn encode_queued(queued: &Queued) -> Json {
         }),
         traceparent: queued.trace.map(|trace| trace.to_string()),
         base: queued.base.as_ref().map(|base| BaseData { run: base.run, changes: base.changes.clone() }),
+        definition: queued.definition.clone(),
         payload: queued.payload.clone(),
     })
 }
@@ -354,6 +357,7 @@ fn decode_queued(data: QueuedData) -> Queued {
         // A run goes on without its trace rather than not at all.
         trace: data.traceparent.and_then(|text| text.parse().ok()),
         base: data.base.map(|base| BaseRun { run: base.run, changes: base.changes }),
+        definition: data.definition,
     }
 }
 

@@ -164,6 +164,8 @@ pub struct Queued {
     /// The trace of whoever started the run.
     pub trace: Option<TraceContext>,
     pub base: Option<BaseRun>,
+    /// Where the plan came from; for people to read.
+    pub definition: Option<Json>,
 }
 
 /// The run that an update run goes back to.

@@ -7,6 +7,7 @@ use milepost_core::id::{NodeId, RunId};
 use milepost_core::run::RunState;
 use milepost_core::time::Timestamp;
 use milepost_store::Store;
+use milepost_store::blobs::Blobs;
 use milepost_store::rows::{HeadRow, OutboxCounts};
 use serde::Serialize;
 
@@ -41,8 +42,8 @@ pub struct Diagnosis {
 ///
 /// # Errors
 /// The database cannot be read.
-pub async fn diagnose(store: &Arc<dyn Store>, now: Timestamp) -> Result<Diagnosis, EngineError> {
-    let plans = Plans::new(store.clone());
+pub async fn diagnose(store: &Arc<dyn Store>, blobs: Option<Blobs>, now: Timestamp) -> Result<Diagnosis, EngineError> {
+    let plans = Plans::of_store(store, blobs);
     let mut diagnosis = Diagnosis { runs: store.count_runs().await?, ..Diagnosis::default() };
     let dead: BTreeSet<NodeId> = store.dead_nodes(now).await?.into_iter().collect();
     let mut after = None;

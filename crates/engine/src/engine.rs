@@ -16,12 +16,13 @@ use milepost_core::time::Timestamp;
 use milepost_core::trace::TraceContext;
 use milepost_store::Store;
 use milepost_store::blobs::Blobs;
-use milepost_store::rows::{Deployed, HeadRow, RunFilter, TransitionRow};
+use milepost_store::rows::{HeadRow, RunFilter, TransitionRow};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, SystemClock};
 use crate::committer::{Accepted, Committer, Inbox, LimitedQueues, Parts, RequestKind, restore};
+use crate::definitions::{Collector, Definitions, DefinitionsConfig, Moved, Moving, Target, definition_of};
 use crate::error::EngineError;
 use crate::executor::Executor;
 use crate::logs::{LogHandle, LogWriter};
@@ -57,8 +58,10 @@ pub struct Config {
     pub log: Option<LogSink>,
     /// Where secrets are looked for.
     pub secrets: SecretsConfig,
-    /// Where large pieces of logs are kept; in the database if it is not said. All engines of a database need the same.
+    /// Where large documents and pieces of logs are kept; in the database if it is not said. All engines of a database need the same.
     pub blobs: Option<Blobs>,
+    /// How definitions are kept.
+    pub definitions: DefinitionsConfig,
     /// How long runs that have ended are kept; for ever if it is not said.
     pub retention: Option<Duration>,
     /// Without it the engine only writes what it is asked to: it begins no steps, fires no timers and takes nothing over.
@@ -87,6 +90,7 @@ impl Default for Config {
             log: None,
             secrets: SecretsConfig::default(),
             blobs: None,
+            definitions: DefinitionsConfig::default(),
             retention: None,
             takes_steps: true,
             workers: false,
@@ -116,11 +120,14 @@ pub struct NewRun {
     pub start_at: Option<Timestamp>,
     /// The trace that the run goes on with; without one it is a trace of its own.
     pub trace: Option<TraceContext>,
+    /// Where the plan came from (see [`definition_of`]); kept with the run for people to read.
+    pub definition: Option<Json>,
 }
 
 impl Default for NewRun {
     fn default() -> Self {
-        NewRun { payload: Json::trusted("{}"), request_id: None, priority: 0, start_at: None, trace: None }
+        let payload = Json::trusted("{}");
+        NewRun { payload, request_id: None, priority: 0, start_at: None, trace: None, definition: None }
     }
 }
 
@@ -130,6 +137,7 @@ pub struct Engine {
     node: NodeId,
     pub(crate) org: OrgId,
     pub(crate) store: Arc<dyn Store>,
+    definitions: Arc<Definitions>,
     pub(crate) plans: Arc<Plans>,
     pub(crate) clock: Arc<dyn Clock>,
     limits: Limits,
@@ -174,7 +182,14 @@ impl Engine {
     /// The store cannot be written.
     pub async fn open_with(store: Arc<dyn Store>, config: Config) -> Result<Engine, EngineError> {
         let node = NodeId(crate::clock::entropy().cast_signed());
-        let plans = Arc::new(Plans::new(store.clone()));
+        let definitions = Arc::new(Definitions::new(
+            store.clone(),
+            config.blobs.clone(),
+            config.clock.clone(),
+            config.limits.clone(),
+            config.definitions,
+        ));
+        let plans = Arc::new(Plans::new(store.clone(), definitions.clone(), config.clock.clone()));
         let (telemetry, tracing) = Telemetry::new(config.traces, &store, node);
         let (inbox, requests) = Inbox::new();
         let (projector, projector_inbox) = ProjectorHandle::new();
@@ -273,6 +288,7 @@ impl Engine {
                 services.push(tokio::spawn(outbox.clone().run()));
             }
             services.push(tokio::spawn(keeper.run()));
+            services.push(tokio::spawn(Collector::new(definitions.clone()).run()));
             services.extend(config.retention.map(|keep| {
                 let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
                 let (store, clock, blobs) = (store.clone(), config.clock.clone(), config.blobs.clone());
@@ -287,6 +303,7 @@ impl Engine {
             node,
             org: config.org,
             store,
+            definitions,
             plans,
             clock: config.clock,
             limits: config.limits,
@@ -348,19 +365,27 @@ impl Engine {
     /// The store cannot be written.
     pub async fn deploy_loaded(&self, loaded: Loaded) -> Result<Arc<Plan>, EngineError> {
         let name = loaded.plan.name.clone();
-        Ok(self.deploy_as(&name, loaded).await?.0)
+        Ok(self.deploy_as(&name, loaded, &Moving::default()).await?.0)
     }
 
     /// The same under a name of the caller's choice; says what became of it.
     ///
     /// # Errors
-    /// The name cannot be one, or the store cannot be written.
-    pub async fn deploy_as(&self, tag: &str, loaded: Loaded) -> Result<(Arc<Plan>, Deployed), EngineError> {
-        let length = tag.chars().count();
-        if length == 0 || length > self.limits.name_chars || tag.chars().any(char::is_control) {
-            return Err(EngineError::BadTag(self.limits.name_chars));
-        }
-        self.plans.deploy(self.org, tag, loaded, self.clock.now()).await
+    /// The name cannot be one, the tag moved or may not be moved, or the store cannot be written.
+    pub async fn deploy_as(
+        &self,
+        tag: &str,
+        loaded: Loaded,
+        moving: &Moving,
+    ) -> Result<(Arc<Plan>, Moved), EngineError> {
+        let (plan, moved) = self.definitions.deploy(self.org, tag, loaded, moving).await?;
+        Ok((self.plans.keep(self.org, Arc::new(plan)), moved))
+    }
+
+    /// Documents in versions, tags and their history.
+    #[must_use]
+    pub fn definitions(&self) -> &Arc<Definitions> {
+        &self.definitions
     }
 
     /// Whether this engine can carry out the steps of a plan.
@@ -386,11 +411,19 @@ impl Engine {
         Ok(Starting::check(start, plan.clone(), &context)?)
     }
 
-    /// A deployed workflow, by name or by `sha256:…`.
+    /// A deployed workflow, by any reference.
     ///
     /// # Errors
     /// There is no such workflow.
     pub async fn resolve(&self, reference: &str) -> Result<Arc<Plan>, EngineError> {
+        Ok(self.resolve_target(reference).await?.0)
+    }
+
+    /// The same, with what the reference means.
+    ///
+    /// # Errors
+    /// There is no such workflow.
+    pub async fn resolve_target(&self, reference: &str) -> Result<(Arc<Plan>, Target), EngineError> {
         self.plans.resolve(self.org, reference).await
     }
 
@@ -398,10 +431,10 @@ impl Engine {
     ///
     /// # Errors
     /// There is no such workflow.
-    pub async fn document(&self, reference: &str) -> Result<(Arc<Plan>, Json), EngineError> {
-        let plan = self.resolve(reference).await?;
-        let text = self.plans.text(self.org, plan.hash).await?;
-        Ok((plan, Json::trusted(text)))
+    pub async fn document(&self, reference: &str) -> Result<(Arc<Plan>, Target, Json), EngineError> {
+        let (plan, target) = self.resolve_target(reference).await?;
+        let text = self.definitions.document(self.org, &target).await?;
+        Ok((plan, target, Json::trusted(text)))
     }
 
     /// Stores a document that was read before, without a name, so that it can be run.
@@ -418,8 +451,9 @@ impl Engine {
     /// # Errors
     /// There is no such workflow, or the run does not fit it.
     pub async fn start(&self, workflow: &str, new: NewRun) -> Result<Accepted, EngineError> {
-        let plan = self.resolve(workflow).await?;
-        self.start_plan(&plan, new).await
+        let (plan, target) = self.resolve_target(workflow).await?;
+        let definition = Some(definition_of(workflow, &target, None));
+        self.start_plan(&plan, NewRun { definition, ..new }).await
     }
 
     /// Starts a run of a document that need not be deployed.
@@ -447,6 +481,7 @@ impl Engine {
         base: Option<BaseRun>,
     ) -> Result<Accepted, EngineError> {
         check_skills(plan, &self.executor, self.workers)?;
+        self.plans.ready(self.org, plan).await?;
         let start = StartRun { base, ..self.start_run(new, self.new_run_id()) };
         self.inbox.ask(RequestKind::Start { start: Box::new(start), plan: plan.clone() }).await
     }
@@ -457,6 +492,7 @@ impl Engine {
     /// The run does not fit the plan.
     pub async fn run_plan(&self, plan: &Arc<Plan>, new: NewRun) -> Result<(RunId, RunStatus), EngineError> {
         check_skills(plan, &self.executor, self.workers)?;
+        self.plans.ready(self.org, plan).await?;
         let run = self.new_run_id();
         let end = self.watchers.end(run);
         let start = Box::new(self.start_run(new, run));
@@ -478,6 +514,7 @@ impl Engine {
             start_at: new.start_at,
             parent: None,
             trace: new.trace,
+            definition: new.definition,
             base: None,
         }
     }

@@ -6,6 +6,8 @@ use milepost_core::run::Rejection;
 use milepost_store::StoreError;
 use milepost_store::blobs::BlobError;
 
+use crate::definitions::{DefinitionError, DefinitionErrorKind};
+
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The request does not fit; its message says what to do.
@@ -32,8 +34,9 @@ pub enum EngineError {
         "run {run} has {last_seq} events, there is nothing after event {after_seq} yet; ask for those after {last_seq} or less"
     )]
     AfterLastEvent { run: RunId, after_seq: u64, last_seq: u64 },
-    #[error("a tag has 1 to {0} characters, and no control characters among them; choose another name")]
-    BadTag(usize),
+    /// A definition is not found, or not changed.
+    #[error(transparent)]
+    Definition(#[from] DefinitionError),
     #[error("there is no workflow `{0}`; deploy it first, or put it into the same file")]
     NoSuchWorkflow(String),
     /// Nobody here can carry out these skills.
@@ -67,7 +70,7 @@ impl EngineError {
             self,
             EngineError::Store(StoreError::Unavailable(_) | StoreError::DiskFull(_))
                 | EngineError::Blobs(BlobError::Unavailable(_))
-        )
+        ) || matches!(self, EngineError::Definition(error) if error.kind() == DefinitionErrorKind::Busy)
     }
 
     /// A stable word for programs.
@@ -82,7 +85,7 @@ impl EngineError {
             EngineError::NoSuchEvent { .. } => "unknown_event",
             EngineError::Moved { .. } => Rejection::MOVED,
             EngineError::AfterLastEvent { .. } => "after_last_event",
-            EngineError::BadTag(_) => "bad_tag",
+            EngineError::Definition(error) => error.code(),
             EngineError::NoSuchWorkflow(_) => "unknown_workflow",
             EngineError::UnknownSkills(_) => "unknown_skill",
             EngineError::Store(StoreError::Unavailable(_)) => "store_unavailable",

@@ -4,6 +4,7 @@
 
 mod clock;
 mod committer;
+pub mod definitions;
 mod doctor;
 mod engine;
 mod error;

@@ -8,6 +8,7 @@ use milepost_core::run::RunState;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_store::Store;
+use milepost_store::blobs::Blobs;
 use milepost_store::rows::HeadRow;
 
 use crate::committer::restore;
@@ -47,8 +48,12 @@ pub struct OpenRun {
 ///
 /// # Errors
 /// The store cannot be read.
-pub async fn open_runs(store: &Arc<dyn Store>, now: Timestamp) -> Result<Vec<OpenRun>, EngineError> {
-    let plans = Plans::new(store.clone());
+pub async fn open_runs(
+    store: &Arc<dyn Store>,
+    blobs: Option<Blobs>,
+    now: Timestamp,
+) -> Result<Vec<OpenRun>, EngineError> {
+    let plans = Plans::of_store(store, blobs);
     let dead: BTreeSet<NodeId> = store.dead_nodes(now).await?.into_iter().collect();
     let wakeable: BTreeSet<RunId> = store.slots_to_wake(PAGE).await?.into_iter().map(|slot| slot.run).collect();
     let (mut open, mut after) = (Vec::new(), None);

@@ -1,4 +1,7 @@
-//! Documents and the plans made of them: stored once by content, compiled once, shared by all runs.
+//! Plans made of documents: compiled once, shared by all runs.
+//!
+//! A run needs the document of its plan for as long as there is a run, so it is kept as a *snapshot*: a revision that all runs
+//! with the same plan share. It is made before the first of them is started.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -6,101 +9,188 @@ use std::sync::{Arc, Mutex};
 use milepost_core::document::{self, Loaded};
 use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
+use milepost_core::limits::Limits;
 use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
-use milepost_store::rows::{BlobRow, Deployed};
-use milepost_store::{Store, StoreError};
+use milepost_store::Store;
+use milepost_store::blobs::Blobs;
+use milepost_store::rows::{DefinitionWrite, RevisionKind, RevisionRow};
+use uuid::Uuid;
 
+use crate::clock::{Clock, SystemClock};
+use crate::definitions::{DOCUMENT, Definitions, Documents, NOTED_EVERY, Target, corrupt};
 use crate::error::EngineError;
 
-/// Documents are kept under this media type; the number is their format.
-const MEDIA_TYPE: &str = "application/vnd.milepost.document+json;format=1";
 /// So many steps of compiled plans are kept in memory.
 const CACHED_STEPS: usize = 500_000;
 
 #[derive(Debug)]
 pub(crate) struct Plans {
     store: Arc<dyn Store>,
-    cache: Mutex<HashMap<(OrgId, Digest), Arc<Plan>>>,
+    definitions: Arc<Definitions>,
+    documents: Arc<Documents>,
+    clock: Arc<dyn Clock>,
+    cache: Mutex<HashMap<(OrgId, Digest), Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    plan: Arc<Plan>,
+    /// When it was last said that it is about to be run.
+    used: Option<Timestamp>,
 }
 
 impl Plans {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Plans {
-        Plans { store, cache: Mutex::default() }
+    /// To read runs with.
+    pub(crate) fn of_store(store: &Arc<dyn Store>, blobs: Option<Blobs>) -> Plans {
+        let definitions = Definitions::open(store.clone(), blobs, Limits::default());
+        Plans::new(store.clone(), Arc::new(definitions), Arc::new(SystemClock))
     }
 
-    /// Stores a document that was read and checked, unless it is stored already.
+    pub(crate) fn new(store: Arc<dyn Store>, definitions: Arc<Definitions>, clock: Arc<dyn Clock>) -> Plans {
+        let documents = definitions.documents().clone();
+        Plans { store, definitions, documents, clock, cache: Mutex::default() }
+    }
+
+    /// Stores a document that was read and checked, so that it can be run.
     pub(crate) async fn add(&self, org: OrgId, loaded: Loaded) -> Result<Arc<Plan>, EngineError> {
-        if let Some(plan) = self.cached(org, loaded.hash) {
-            return Ok(plan);
-        }
-        let content = loaded.canonical.into_bytes();
-        let blob = BlobRow { hash: loaded.hash, media_type: MEDIA_TYPE.to_owned(), content };
-        self.store.put_blob(org, &blob).await?;
-        Ok(self.keep(org, Arc::new(loaded.plan)))
-    }
-
-    /// Stores a document and points a name at it.
-    pub(crate) async fn deploy(
-        &self,
-        org: OrgId,
-        tag: &str,
-        loaded: Loaded,
-        now: Timestamp,
-    ) -> Result<(Arc<Plan>, Deployed), EngineError> {
-        let plan = self.add(org, loaded).await?;
-        let deployed = self.store.deploy(org, tag, plan.hash, uuid::Uuid::now_v7(), now).await?;
-        Ok((plan, deployed))
+        let plan = match self.cached(org, loaded.hash) {
+            Some(plan) => plan,
+            None => {
+                self.documents.keep(org, loaded.hash, loaded.canonical);
+                self.keep(org, Arc::new(loaded.plan))
+            }
+        };
+        self.ready(org, &plan).await?;
+        Ok(plan)
     }
 
     pub(crate) async fn by_hash(&self, org: OrgId, hash: Digest) -> Result<Arc<Plan>, EngineError> {
-        if let Some(plan) = self.cached(org, hash) {
+        match self.cached(org, hash) {
+            Some(plan) => Ok(plan),
+            // What is rarely done makes no call larger.
+            None => Box::pin(async { self.compile(org, hash, &self.text(org, hash).await?) }).await,
+        }
+    }
+
+    /// The canonical text of a document: of its snapshot, or of any revision that means it.
+    pub(crate) async fn text(&self, org: OrgId, hash: Digest) -> Result<Arc<str>, EngineError> {
+        if let Some(text) = self.documents.whole(org, hash).await? {
+            return Ok(text);
+        }
+        match self.definitions.resolve(org, &format!("sha256:{hash}")).await {
+            Ok(target) => self.definitions.document(org, &target).await,
+            Err(EngineError::Definition(_)) => Err(corrupt(hash, "it is not there").into()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What a reference means, to be run.
+    pub(crate) async fn resolve(&self, org: OrgId, reference: &str) -> Result<(Arc<Plan>, Target), EngineError> {
+        let target = self.definitions.resolve(org, reference).await?;
+        Ok((self.of(org, &target).await?, target))
+    }
+
+    /// The plan of what a reference means.
+    pub(crate) async fn of(&self, org: OrgId, target: &Target) -> Result<Arc<Plan>, EngineError> {
+        if let Some(plan) = self.cached(org, target.version_hash) {
             return Ok(plan);
         }
+        let text = self.definitions.document(org, target).await?;
+        self.compile(org, target.version_hash, &text)
+    }
+
+    /// Sees to it that a plan that is about to be run has a snapshot, and that nobody removes it for a while.
+    pub(crate) async fn ready(&self, org: OrgId, plan: &Arc<Plan>) -> Result<(), EngineError> {
+        match self.is_ready(org, plan) {
+            true => Ok(()),
+            // What is rarely done makes no start larger.
+            false => Box::pin(self.make_ready(org, plan)).await,
+        }
+    }
+
+    async fn make_ready(&self, org: OrgId, plan: &Arc<Plan>) -> Result<(), EngineError> {
+        let now = self.clock.now();
+        let definitions = self.store.definitions();
+        while !definitions.use_plan(org, plan.hash, now).await? {
+            let snapshot = self.snapshot(org, plan.hash, now).await?;
+            // If somebody else has just made it, it is there the next time.
+            definitions.write(org, &snapshot).await?;
+        }
+        self.keep(org, plan.clone());
+        if let Some(kept) = self.cache().get_mut(&(org, plan.hash)) {
+            kept.used = Some(now);
+        }
+        Ok(())
+    }
+
+    async fn snapshot(&self, org: OrgId, hash: Digest, now: Timestamp) -> Result<DefinitionWrite, EngineError> {
         let text = self.text(org, hash).await?;
-        let plan = document::load_stored(&text)
+        let blob = self.documents.content.row(org, DOCUMENT, text.as_bytes().to_vec(), now).await?;
+        let revision = RevisionRow {
+            revision_id: Uuid::now_v7(),
+            kind: RevisionKind::RunSnapshot,
+            cas_hash: hash,
+            version_hash: hash,
+            plan_hash: Some(hash),
+            base_version: None,
+            parent_id: None,
+            merge_parent_id: None,
+            depth: 0,
+            message: None,
+            created_by: None,
+            created_at: now,
+        };
+        Ok(DefinitionWrite { blobs: vec![blob], revisions: vec![revision], ..DefinitionWrite::default() })
+    }
+
+    /// The same for one that the committer starts: it waits for nothing. Whatever happens before the snapshot is made, the
+    /// tag's revision has the document.
+    pub(crate) fn ready_soon(self: &Arc<Self>, org: OrgId, plan: &Arc<Plan>) {
+        if self.is_ready(org, plan) {
+            return;
+        }
+        let (plans, plan) = (self.clone(), plan.clone());
+        tokio::spawn(async move {
+            if let Err(error) = plans.ready(org, &plan).await {
+                tracing::debug!(%error, "a snapshot is not made yet");
+            }
+        });
+    }
+
+    fn is_ready(&self, org: OrgId, plan: &Plan) -> bool {
+        let used = self.cache().get(&(org, plan.hash)).and_then(|kept| kept.used);
+        let for_now = |used: Timestamp| {
+            let age = self.clock.now().0 - used.0;
+            (0..i64::try_from(NOTED_EVERY.as_micros()).unwrap_or(i64::MAX)).contains(&age)
+        };
+        used.is_some_and(for_now)
+    }
+
+    fn compile(&self, org: OrgId, hash: Digest, text: &str) -> Result<Arc<Plan>, EngineError> {
+        let plan = document::load_stored(text)
             .map_err(|problems| corrupt(hash, &problems.first().map(ToString::to_string).unwrap_or_default()))?;
         Ok(self.keep(org, Arc::new(plan)))
     }
 
-    /// The canonical text of a stored document.
-    pub(crate) async fn text(&self, org: OrgId, hash: Digest) -> Result<String, EngineError> {
-        let blob = self.store.blob(org, hash).await?.ok_or_else(|| corrupt(hash, "it is not there"))?;
-        if Digest::of(&blob.content) != hash {
-            return Err(corrupt(hash, "its content does not have that hash").into());
-        }
-        Ok(String::from_utf8(blob.content).map_err(|error| corrupt(hash, &error.to_string()))?)
-    }
-
-    /// A workflow by name, or by `sha256:…`.
-    pub(crate) async fn resolve(&self, org: OrgId, reference: &str) -> Result<Arc<Plan>, EngineError> {
-        let unknown = || EngineError::NoSuchWorkflow(reference.to_owned());
-        let hash = match reference.strip_prefix("sha256:") {
-            Some(hex) => {
-                let hash = hex.parse().map_err(|_| unknown())?;
-                self.store.blob(org, hash).await?.ok_or_else(unknown)?;
-                hash
-            }
-            None => self.store.tag(org, reference).await?.ok_or_else(unknown)?.target,
-        };
-        self.by_hash(org, hash).await
+    fn cache(&self) -> std::sync::MutexGuard<'_, HashMap<(OrgId, Digest), Kept>> {
+        self.cache.lock().expect("no holder of this lock panics")
     }
 
     fn cached(&self, org: OrgId, hash: Digest) -> Option<Arc<Plan>> {
-        self.cache.lock().expect("no holder of this lock panics").get(&(org, hash)).cloned()
+        self.cache().get(&(org, hash)).map(|kept| kept.plan.clone())
     }
 
-    fn keep(&self, org: OrgId, plan: Arc<Plan>) -> Arc<Plan> {
-        let mut cache = self.cache.lock().expect("no holder of this lock panics");
-        let kept: usize = cache.values().map(|plan| plan.steps.len()).sum();
-        if kept + plan.steps.len() > CACHED_STEPS {
-            // Those that a run uses stay alive through it; the others are compiled again when they are wanted.
-            cache.retain(|_, plan| Arc::strong_count(plan) > 1);
+    pub(crate) fn keep(&self, org: OrgId, plan: Arc<Plan>) -> Arc<Plan> {
+        let mut cache = self.cache();
+        if let Some(kept) = cache.get(&(org, plan.hash)) {
+            return kept.plan.clone();
         }
-        cache.entry((org, plan.hash)).or_insert(plan).clone()
+        let steps: usize = cache.values().map(|kept| kept.plan.steps.len()).sum();
+        if steps + plan.steps.len() > CACHED_STEPS {
+            // Those that a run uses stay alive through it; the others are compiled again when they are wanted.
+            cache.retain(|_, kept| Arc::strong_count(&kept.plan) > 1);
+        }
+        cache.entry((org, plan.hash)).or_insert(Kept { plan, used: None }).plan.clone()
     }
-}
-
-fn corrupt(hash: Digest, reason: &str) -> StoreError {
-    StoreError::Corrupt(format!("document sha256:{hash}: {reason}"))
 }

@@ -11,6 +11,7 @@ use milepost_core::id::{OrgId, RunId};
 use milepost_core::plan::Plan;
 use milepost_core::record::EventRow;
 use milepost_store::Store;
+use milepost_store::blobs::Blobs;
 use milepost_store::rows::HeadRow;
 
 use crate::engine::Engine;
@@ -58,8 +59,13 @@ impl Engine {
 ///
 /// # Errors
 /// There is no such run, or it cannot be read.
-pub async fn read_run(store: &Arc<dyn Store>, org: OrgId, run: RunId) -> Result<RunView, EngineError> {
-    let plans = Plans::new(store.clone());
+pub async fn read_run(
+    store: &Arc<dyn Store>,
+    blobs: Option<Blobs>,
+    org: OrgId,
+    run: RunId,
+) -> Result<RunView, EngineError> {
+    let plans = Plans::of_store(store, blobs);
     Reader { store: &**store, plans: &plans }.now(org, run).await
 }
 

@@ -12,12 +12,13 @@ use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Answer, Batch, BlobRow, CheckpointRow, HeadWrite, LogChunkRow, NewHead, ProjectionWrite, Question, RunFilter,
-    RunWrite, SlotWrite, SnapshotRow, StatusWrite, StepRow, TaskWrite, TimerWrite, WriteResult,
+    Answer, Batch, CheckpointRow, DefinitionWrite, HeadWrite, LogChunkRow, NewHead, ProjectionWrite, Question,
+    RevisionRow, RunFilter, RunWrite, SlotWrite, SnapshotRow, StatusWrite, StepRow, TaskWrite, TimerWrite, WriteResult,
 };
 use milepost_store::{Result, Store, StoreError};
 use uuid::Uuid;
 
+use crate::conformance::{content, moved_tag, version};
 use crate::random::Random;
 use crate::rows::{
     ORG, advance, at, event, new_head, new_node, new_run, plain, plain_events, project, snapshot, start_with, step,
@@ -150,20 +151,30 @@ impl World {
     }
 
     async fn register(&mut self, stores: &[Arc<dyn Store>], context: &str) {
-        let content = format!("content {}", self.random.below(8)).into_bytes();
-        let blob = BlobRow { hash: Digest::of(&content), media_type: "text/plain".to_owned(), content };
+        let blob = content(&format!("content {}", self.random.below(8)), at(0));
         let tag = self.random.pick(&self.tags).clone();
-        let revision = Uuid::from_slice(&blob.hash.0[..16]).expect("half a digest");
+        let id = Uuid::from_slice(&blob.hash.0[..16]).expect("half a digest");
+        let revision = RevisionRow { revision_id: id, ..version(&blob) };
+        let number = 1 + self.random.below(4);
         let dropped = if self.random.once_in(4) { self.any_run() } else { None };
         let mut results = Vec::new();
         for store in stores {
-            store.put_blob(ORG, &blob).await.expect("a blob can be stored");
-            let deployed = store.deploy(ORG, &tag, blob.hash, revision, at(0)).await;
-            let deployed = deployed.expect("a document can be deployed");
+            let definitions = store.definitions();
+            let new = DefinitionWrite {
+                blobs: vec![blob.clone()],
+                revisions: vec![revision.clone()],
+                ..DefinitionWrite::default()
+            };
+            let made = definitions.write(ORG, &new).await.expect("a document can be stored");
+            let moved = moved_tag(&tag, number, &revision, at(number.cast_signed()));
+            let moved = DefinitionWrite { tag: Some(moved), ..DefinitionWrite::default() };
+            let moved = definitions.write(ORG, &moved).await.expect("a tag can be moved");
             if let Some(index) = dropped {
                 store.drop_projection(ORG, self.runs[index].run).await.expect("a projection can be dropped");
             }
-            results.push((store.blob(ORG, blob.hash).await.ok(), deployed, store.tag(ORG, &tag).await.ok()));
+            let history = definitions.moves(ORG, &tag, None, 100).await.ok();
+            let chain = definitions.chain(ORG, id).await.ok();
+            results.push((made, moved, definitions.tag(ORG, &tag).await.ok(), history, chain));
         }
         same(stores, &results, context, &blob);
         if let Some(index) = dropped {

@@ -205,9 +205,13 @@ async fn a_blob_cannot_be_changed() {
     let blob = milepost_store::rows::BlobRow {
         hash: milepost_core::hash::Digest::of(b"x"),
         media_type: "text/plain".to_owned(),
+        size: 1,
         content: b"x".to_vec(),
+        blob: None,
+        created_at: milepost_core::time::Timestamp(0),
     };
-    store.put_blob(ORG, &blob).await.unwrap();
+    let write = milepost_store::rows::DefinitionWrite { blobs: vec![blob], ..Default::default() };
+    assert!(store.definitions().write(ORG, &write).await.unwrap());
     let conn = rusqlite::Connection::open(folder.path().join("runs.db")).unwrap();
     let changed = conn.execute("UPDATE cas_blobs SET content = x'00'", []);
     assert!(changed.unwrap_err().to_string().contains("a blob never changes"));

@@ -4,6 +4,7 @@
 //! live in the core; what is here maps rows.
 
 pub mod blobs;
+mod definitions;
 mod groups;
 pub mod memory;
 mod meter;
@@ -19,19 +20,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
-use uuid::Uuid;
 
 use rows::{
-    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
-    TaskRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
+    Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TaskRow, TimerRow,
+    TransitionRow, WriteResult,
 };
 
+pub use definitions::DefinitionStore;
 pub use outbox::OutboxStore;
 pub use run_blobs::RunBlobs;
 pub use secrets::SecretStore;
@@ -156,23 +156,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// On Postgres, events, steps and logs of a run may stay until its month is dropped; nobody sees them.
     async fn forget_runs(&self, ended_before: Timestamp, limit: u32) -> Result<Forgotten>;
 
-    /// Stores a blob; storing the same content again is no change.
-    async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()>;
-    async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>>;
-    /// Makes a revision of a document, unless there is one with that content, and points a name at it; a name that points
-    /// there already does not move.
-    async fn deploy(
-        &self,
-        org: OrgId,
-        tag: &str,
-        target: Digest,
-        revision_id: Uuid,
-        now: Timestamp,
-    ) -> Result<Deployed>;
-    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>>;
-    /// Names in the order of their bytes, after `after`.
-    async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>>;
-
+    /// Documents in versions.
+    fn definitions(&self) -> &dyn DefinitionStore;
     /// The secrets in this database.
     fn secrets(&self) -> &dyn SecretStore;
     /// Which runs may have something in the blob store.

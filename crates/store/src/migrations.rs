@@ -14,6 +14,7 @@ pub const SQLITE: &[Migration] = &[
     Migration { version: 3, name: "workers", sql: include_str!("migrations/sqlite/0003_workers.sql") },
     Migration { version: 4, name: "secrets_blobs", sql: include_str!("migrations/sqlite/0004_secrets_blobs.sql") },
     Migration { version: 5, name: "outbox", sql: include_str!("migrations/sqlite/0005_outbox.sql") },
+    Migration { version: 6, name: "definitions", sql: include_str!("migrations/sqlite/0006_definitions.sql") },
 ];
 
 pub const POSTGRES: &[Migration] = &[
@@ -22,6 +23,7 @@ pub const POSTGRES: &[Migration] = &[
     Migration { version: 3, name: "workers", sql: include_str!("migrations/postgres/0003_workers.sql") },
     Migration { version: 4, name: "secrets_blobs", sql: include_str!("migrations/postgres/0004_secrets_blobs.sql") },
     Migration { version: 5, name: "outbox", sql: include_str!("migrations/postgres/0005_outbox.sql") },
+    Migration { version: 6, name: "definitions", sql: include_str!("migrations/postgres/0006_definitions.sql") },
 ];
 
 /// The schema that this release works with.

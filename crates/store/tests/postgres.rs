@@ -19,8 +19,9 @@ use milepost_core::time::Timestamp;
 use milepost_store::migrations::POSTGRES;
 use milepost_store::postgres::{Options, PostgresStore, latest_schema, replay};
 use milepost_store::rows::{
-    Answer, Batch, BlobRow, CheckpointRow, Forgotten, HeadWrite, LogChunkRow, NewHead, ProjectionWrite, Question,
-    Recorded, RunFilter, RunWrite, SlotWrite, SnapshotRow, StatusWrite, StepRow, TimerWrite, WriteResult,
+    Answer, Batch, BlobRow, CheckpointRow, DefinitionWrite, Forgotten, HeadWrite, LogChunkRow, NewHead,
+    ProjectionWrite, Question, Recorded, RunFilter, RunWrite, SlotWrite, SnapshotRow, StatusWrite, StepRow, TimerWrite,
+    WriteResult,
 };
 use milepost_store::{Store, StoreError};
 use tokio_postgres::NoTls;
@@ -366,17 +367,21 @@ async fn an_event_that_is_there_already_is_refused_with_its_batch() {
     let refused = store.commit(batch([again, update(b, 1, 1)])).await;
     assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
     assert_eq!(seqs(&store, b).await, [1]);
-    let blob = BlobRow { hash: Digest::of(b"x"), media_type: "text/plain".to_owned(), content: b"x".to_vec() };
-    store.put_blob(ORG, &blob).await.unwrap();
-    store.put_blob(ORG, &blob).await.unwrap();
-    assert_eq!(store.blob(ORG, blob.hash).await.unwrap(), Some(blob));
 }
 
 #[tokio::test]
 async fn blobs_never_change() {
     let (store, url) = store().await;
-    let blob = BlobRow { hash: Digest::of(b"x"), media_type: "text/plain".to_owned(), content: b"x".to_vec() };
-    store.put_blob(ORG, &blob).await.unwrap();
+    let blob = BlobRow {
+        hash: Digest::of(b"x"),
+        media_type: "text/plain".to_owned(),
+        size: 1,
+        content: b"x".to_vec(),
+        blob: None,
+        created_at: Timestamp(0),
+    };
+    let write = DefinitionWrite { blobs: vec![blob], ..DefinitionWrite::default() };
+    assert!(store.definitions().write(ORG, &write).await.unwrap());
     let changed = client(&url).await.execute("UPDATE cas_blobs SET media_type = 'y'", &[]).await;
     assert!(changed.unwrap_err().as_db_error().unwrap().message().contains("never changes"));
 }
@@ -646,10 +651,6 @@ async fn each_month_has_its_partition() {
 async fn a_recording_is_replayed_in_a_schema_of_its_own() {
     let id = run();
     let recorded = [
-        Recorded::Blob(
-            ORG,
-            BlobRow { hash: Digest::of(b"x"), media_type: "text/plain".to_owned(), content: b"x".to_vec() },
-        ),
         Recorded::Commit(batch([insert(id, 2)])),
         Recorded::Commit(batch([update(id, 2, 2)])),
         Recorded::Project(vec![projection(id, 0, 4, RunStatus::Running)]),

@@ -6,9 +6,11 @@ mod home;
 mod metrics;
 mod outbox;
 mod queues;
+mod revisions;
 mod runs;
 mod secrets;
 mod socket;
+mod tags;
 mod tasks;
 mod worker;
 mod workflows;
@@ -42,6 +44,8 @@ pub(crate) fn api() -> OpenApiRouter<AppState> {
         .merge(tasks::routes())
         .merge(worker::routes())
         .merge(workflows::routes())
+        .merge(tags::routes())
+        .merge(revisions::routes())
         .merge(secrets::routes())
         .routes(routes!(docs::openapi));
     OpenApiRouter::with_openapi(openapi::base()).nest("/api/v1", calls).merge(health::routes()).merge(metrics::routes())

@@ -1,5 +1,6 @@
 //! What goes over the wire. Names are fixed; the engine's own types may change behind them.
 
+mod definition;
 mod event;
 mod log;
 mod masked;
@@ -11,6 +12,7 @@ mod secret;
 mod step;
 pub(crate) mod task;
 
+pub(crate) use definition::{Diff, Move, MovedTag, Protection, Revision, Tag, Target};
 pub(crate) use event::{Event, Transition};
 pub(crate) use log::LogLine;
 pub(crate) use masked::{MaskedRun, MaskedSummary};

@@ -38,7 +38,7 @@ use crate::plan::Plan;
 pub use diff::{Diff, FieldDiff, Operation, StepChange, StepDiff, diff};
 pub use merge::{Conflict, ConflictKind, Merged, merge};
 use node::{Data, Node, Position};
-pub use patch::{PatchError, patch};
+pub use patch::{PatchError, patch, patched};
 pub use problem::Problem;
 use problem::{Problems, Trail};
 pub use schema::PayloadSchema;

@@ -41,6 +41,25 @@ pub fn patch(canonical: &str, operations: &Value, limits: &Limits) -> Result<Loa
     load_value(&patching.document, limits).map_err(PatchError::Invalid)
 }
 
+/// Applies patches that were checked when they were stored to a document's canonical form, one after the other. The result is
+/// canonical too, as every patch is kept in a form that makes it so.
+///
+/// # Errors
+/// One of them does not fit: what is stored is damaged.
+pub fn patched(canonical: &str, patches: &[String]) -> Result<String, String> {
+    let document = serde_json::from_str(canonical).map_err(|error| format!("its base is not JSON: {error}"))?;
+    let limits = super::unlimited();
+    let mut patching = Patching { document, added: 0, limits: &limits };
+    for patch in patches {
+        let operations: Vec<PatchOperation> =
+            serde_json::from_str(patch).map_err(|error| format!("a patch of it is none: {error}"))?;
+        operations.iter().try_for_each(|operation| {
+            patching.apply(operation).map_err(|reason| format!("a patch of it ({}) {reason}", shown(operation)))
+        })?;
+    }
+    Ok(canonical::write(&patching.document))
+}
+
 struct Patching<'a> {
     document: Value,
     /// Bytes that operations have added so far.

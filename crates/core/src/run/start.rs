@@ -30,6 +30,8 @@ pub struct StartRun {
     pub trace: Option<TraceContext>,
     /// Of an update run.
     pub base: Option<BaseRun>,
+    /// Where its plan came from; for people to read.
+    pub definition: Option<Json>,
 }
 
 /// How many runs hold a slot under this key?
@@ -129,6 +131,7 @@ impl Starting {
                 parent: request.parent,
                 trace: request.trace,
                 base: request.base,
+                definition: request.definition,
             })),
         };
         let bug = |error: super::Illegal| Rejection::new(RejectionKind::Bug, "internal", error.to_string());

@@ -11,6 +11,7 @@ use milepost_store::rows::{NewHead, StatusWrite};
 use super::decide::{FollowUp, FollowUps};
 use super::pending::{Asking, Decided, With};
 use super::{Accepted, Committer, Reply, RequestKind};
+use crate::definitions::definition_of;
 use crate::error::EngineError;
 
 impl Committer {
@@ -84,10 +85,11 @@ impl Committer {
     pub(super) async fn start_child(&mut self, org: OrgId, child: ChildStart, with: With, follow_ups: &mut FollowUps) {
         let run = child.run;
         let plan = self.parts.plans.resolve(org, &child.reference).await;
-        match plan.and_then(|plan| {
-            crate::engine::check_skills(&plan, &self.parts.executor, self.parts.workers).map(|()| plan)
+        match plan.and_then(|(plan, target)| {
+            crate::engine::check_skills(&plan, &self.parts.executor, self.parts.workers).map(|()| (plan, target))
         }) {
-            Ok(plan) => {
+            Ok((plan, target)) => {
+                self.parts.plans.ready_soon(org, &plan);
                 let start = StartRun {
                     org,
                     run,
@@ -98,6 +100,7 @@ impl Committer {
                     parent: Some(child.parent),
                     trace: Some(child.trace),
                     base: None,
+                    definition: Some(definition_of(&child.reference, &target, None)),
                 };
                 self.decide_start(start, plan, None, Some(with), follow_ups);
             }

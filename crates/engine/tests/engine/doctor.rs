@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::*;
 
 async fn findings(home: &Home) -> Vec<(&'static str, Option<RunId>)> {
-    let diagnosis = diagnose(&home.store().await, now()).await.unwrap();
+    let diagnosis = diagnose(&home.store().await, None, now()).await.unwrap();
     diagnosis.findings.iter().map(|finding| (finding.code, finding.run_id)).collect()
 }
 
@@ -43,7 +43,7 @@ async fn a_timer_that_nobody_fires_is_found() {
     let home = Home::sqlite();
     let (sleeps, _) = two_runs(&home).await;
     let later = now().plus_ms(100_000_000 + 60_000);
-    let diagnosis = diagnose(&home.store().await, later).await.unwrap();
+    let diagnosis = diagnose(&home.store().await, None, later).await.unwrap();
     let found: Vec<_> = diagnosis.findings.iter().map(|finding| (finding.code, finding.run_id)).collect();
     assert_eq!(found, [("overdue_timer", Some(sleeps))]);
 }

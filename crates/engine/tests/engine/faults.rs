@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
@@ -13,13 +12,12 @@ use milepost_core::time::Timestamp;
 use milepost_engine::{Config, Engine, NewRun};
 use milepost_store::memory::MemoryStore;
 use milepost_store::rows::{
-    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
-    TaskRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
+    Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TaskRow, TimerRow,
+    TransitionRow, WriteResult,
 };
 use milepost_store::{OutboxStore, Result, Store, StoreError, Transaction};
 use serde_json::json;
-use uuid::Uuid;
 
 use crate::support::*;
 
@@ -299,28 +297,8 @@ impl Store for Faulty {
     async fn owned_runs(&self, node: NodeId, after: Option<RunId>, limit: u32) -> Result<Vec<(OrgId, RunId)>> {
         self.inner.owned_runs(node, after, limit).await
     }
-    async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()> {
-        self.inner.put_blob(org, blob).await
-    }
-    async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>> {
-        self.inner.blob(org, hash).await
-    }
-    async fn deploy(
-        &self,
-        org: OrgId,
-        tag: &str,
-        target: Digest,
-        revision_id: Uuid,
-        now: Timestamp,
-    ) -> Result<Deployed> {
-        self.inner.deploy(org, tag, target, revision_id, now).await
-    }
-    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>> {
-        self.read()?;
-        self.inner.tag(org, tag).await
-    }
-    async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
-        self.inner.tags(org, after, limit).await
+    fn definitions(&self) -> &dyn milepost_store::DefinitionStore {
+        self.inner.definitions()
     }
     fn secrets(&self) -> &dyn milepost_store::SecretStore {
         self.inner.secrets()

@@ -229,7 +229,7 @@ async fn what_was_tried_in_vain_is_a_dead_letter_and_its_step_can_be_retried(hom
     assert_eq!((dead.attempts, dead.run_id), (2, run));
     assert!(dead.last_error.unwrap().contains("500"));
     engine.flush_projections().await;
-    let findings = milepost_engine::diagnose(engine.store(), clock.now()).await.unwrap().findings;
+    let findings = milepost_engine::diagnose(engine.store(), None, clock.now()).await.unwrap().findings;
     assert_eq!(findings.iter().map(|finding| finding.code).collect::<Vec<_>>(), ["dead_letters"]);
 
     receiver.answer_from_now_on(Reply::output(&json!("at last")));

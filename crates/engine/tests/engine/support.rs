@@ -284,7 +284,7 @@ pub(crate) async fn one_history(store: &Arc<dyn Store>, run: RunId) {
 
 /// `doctor` has nothing to say.
 pub(crate) async fn healthy(store: &Arc<dyn Store>) {
-    let diagnosis = diagnose(store, now()).await.unwrap();
+    let diagnosis = diagnose(store, None, now()).await.unwrap();
     assert!(diagnosis.findings.is_empty(), "{:#?}", diagnosis.findings);
 }
 

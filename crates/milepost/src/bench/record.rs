@@ -6,19 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    ProjectionWrite, Question, QueueCount, QueueRow, Recorded, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow,
-    TagRow, TaskRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
+    Question, QueueCount, QueueRow, Recorded, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TaskRow, TimerRow,
+    TransitionRow, WriteResult,
 };
 use milepost_store::{OutboxStore, Result, Store, Transaction, postgres, sqlite};
-
-use uuid::Uuid;
 
 use crate::database::Database;
 
@@ -87,6 +84,10 @@ macro_rules! pass_on {
                 self.store.secrets()
             }
 
+            fn definitions(&self) -> &dyn milepost_store::DefinitionStore {
+                self.store.definitions()
+            }
+
             fn run_blobs(&self) -> &dyn milepost_store::RunBlobs {
                 self.store.run_blobs()
             }
@@ -140,11 +141,6 @@ pass_on! {
     async fn owned_runs(&self, node: NodeId, after: Option<RunId>, limit: u32) -> Result<Vec<(OrgId, RunId)>>;
     async fn maintain(&self, now: Timestamp) -> Result<()>;
     async fn forget_runs(&self, ended_before: Timestamp, limit: u32) -> Result<Forgotten>;
-    async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()>;
-    async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>>;
-    async fn deploy(&self, org: OrgId, tag: &str, target: Digest, revision_id: Uuid, now: Timestamp) -> Result<Deployed>;
-    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>>;
-    async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>>;
     async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()>;
     async fn logs(
         &self, org: OrgId, run: RunId, step: Option<&str>, after: Option<&LogPosition>, limit: u32

@@ -6,6 +6,7 @@ use clap::Args;
 use console::style;
 use milepost_engine::diagnose;
 
+use crate::config::places;
 use crate::context::Context;
 use crate::output::{print_json, time};
 
@@ -23,7 +24,8 @@ impl Doctor {
     pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
         context.refuse_server("doctor")?;
         let store = context.database.open_to_read().await?;
-        let diagnosis = diagnose(&store, time::now()).await?;
+        let (_, blobs) = places::of_command(&context.database)?;
+        let diagnosis = diagnose(&store, blobs, time::now()).await?;
         let healthy = diagnosis.findings.is_empty();
         if context.is_json() {
             print_json(&diagnosis)?;

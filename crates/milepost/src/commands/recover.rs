@@ -10,10 +10,12 @@ use milepost_core::id::{OrgId, RunId};
 use milepost_core::status::RunStatus;
 use milepost_engine::{Config, Engine, OpenRun, Outlook, open_runs};
 use milepost_store::Store;
+use milepost_store::blobs::Blobs;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::backend::{config, traces};
+use crate::config::places;
 use crate::context::{Context, LimitFlags};
 use crate::database::Database;
 use crate::output::{print_json, table, time};
@@ -57,14 +59,15 @@ impl Recover {
         let limits = context.limits(&self.limits)?;
         let store = context.database.open().await?;
         let mut seen = BTreeMap::new();
-        note_all(&mut seen, &open_runs(&store, time::now()).await?);
+        let (_, blobs) = places::of_command(&context.database)?;
+        note_all(&mut seen, &open_runs(&store, blobs.clone(), time::now()).await?);
         let config = Config {
             inline_concurrency: self.concurrency,
             traces: traces()?,
             ..config(&context.database, limits, self.allow_private_http, None)?
         };
         let engine = Engine::open_with(store.clone(), config).await?;
-        let open = until_idle(&engine, &store, &context.database, &mut seen).await;
+        let open = until_idle(&engine, &store, &context.database, blobs, &mut seen).await;
         engine.shutdown().await;
         let open = open?;
         let ended = ended(&store, seen, &open).await?;
@@ -82,13 +85,14 @@ async fn until_idle(
     engine: &Engine,
     store: &Arc<dyn Store>,
     database: &Database,
+    blobs: Option<Blobs>,
     seen: &mut BTreeMap<RunId, (OrgId, String)>,
 ) -> anyhow::Result<Vec<OpenRun>> {
     let begun = Instant::now();
     let mut idle_before = false;
     loop {
         let look = Instant::now();
-        let open = open_runs(store, time::now()).await?;
+        let open = open_runs(store, blobs.clone(), time::now()).await?;
         note_all(seen, &open);
         let leases_may_run_out = matches!(database, Database::Postgres(_)) && begun.elapsed() < LEASE;
         let idle = !open.iter().any(|run| goes_on(run, engine, leases_may_run_out));

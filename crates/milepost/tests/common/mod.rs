@@ -38,7 +38,7 @@ pub(crate) async fn all_end(store: &dyn Store) {
 
 /// Nothing acknowledged is lost, every run has ended, no attempt has two outcomes, and some work was handed out again.
 pub(crate) async fn verify(store: Arc<dyn Store>, acknowledged: &BTreeSet<RunId>) {
-    let diagnosis = diagnose(&store, SystemClock.now()).await.unwrap();
+    let diagnosis = diagnose(&store, None, SystemClock.now()).await.unwrap();
     assert!(diagnosis.findings.is_empty(), "{:#?}", diagnosis.findings);
     assert_eq!(diagnosis.open_runs, 0, "every run ends by itself");
     let mut taken_over = 0;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "these are tests: a failed call is a failed check")]
 
 mod ask;
+mod definitions;
 mod doctor;
 mod lists;
 mod log;
@@ -10,7 +11,6 @@ mod logs;
 mod nodes;
 mod outbox;
 mod projections;
-mod registry;
 mod retention;
 mod secrets;
 mod slots;
@@ -25,6 +25,7 @@ use milepost_store::rows::{Batch, RunWrite, WriteResult};
 
 use crate::rows::{ORG, batch};
 
+pub(crate) use definitions::{blob as content, moved as moved_tag, version};
 pub use nodes::leases_run_out;
 pub(crate) use tasks::{leased as leased_task, waiting as waiting_task};
 
@@ -37,7 +38,7 @@ pub async fn conformance(store: Arc<dyn Store>) {
     ask::check(&store).await;
     nodes::check(&*store).await;
     outbox::check(&store).await;
-    registry::check(&*store).await;
+    definitions::check(&*store).await;
     secrets::check(store.secrets()).await;
     logs::check(&*store).await;
     projections::check(&store).await;

@@ -1,5 +1,6 @@
 //! Runs in memory: plain maps behind one lock. What the other stores are compared with, and what tests of the engine use.
 
+mod definitions;
 mod outbox;
 mod run_blobs;
 mod secrets;
@@ -12,19 +13,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
-use uuid::Uuid;
 
 use tables::{Key, Tables, of_run};
 
 use crate::rows::{
-    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
-    TaskRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
+    Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TaskRow, TimerRow,
+    TransitionRow, WriteResult,
 };
 use crate::{OutboxStore, Result, Store, Transaction};
 
@@ -277,49 +276,8 @@ impl Store for MemoryStore {
         Ok(self.tables().forget(ended_before, limit))
     }
 
-    async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()> {
-        self.tables().blobs.entry((org, blob.hash)).or_insert_with(|| blob.clone());
-        Ok(())
-    }
-
-    async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>> {
-        Ok(self.tables().blobs.get(&(org, hash)).cloned())
-    }
-
-    async fn deploy(
-        &self,
-        org: OrgId,
-        tag: &str,
-        target: Digest,
-        revision_id: Uuid,
-        now: Timestamp,
-    ) -> Result<Deployed> {
-        let mut tables = self.tables();
-        let existing = tables.revisions.contains_key(&(org, target));
-        let revision_id = *tables.revisions.entry((org, target)).or_insert(revision_id);
-        let row = tables.tags.entry((org, tag.to_owned())).or_insert_with(|| TagRow {
-            tag: tag.to_owned(),
-            target,
-            version: 1,
-            moved_at: now,
-            revision_id: Some(revision_id),
-        });
-        if row.target != target {
-            (row.target, row.version, row.moved_at, row.revision_id) =
-                (target, row.version + 1, now, Some(revision_id));
-        }
-        Ok(Deployed { revision_id, existing, tag_version: row.version })
-    }
-
-    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>> {
-        Ok(self.tables().tags.get(&(org, tag.to_owned())).cloned())
-    }
-
-    async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
-        let tables = self.tables();
-        let of_org = tables.tags.values().zip(tables.tags.keys()).filter(|(_, key)| key.0 == org);
-        let later = of_org.filter(|(row, _)| after.is_none_or(|after| row.tag.as_str() > after));
-        Ok(take(later.map(|(row, _)| row.clone()), limit))
+    fn definitions(&self) -> &dyn crate::DefinitionStore {
+        self
     }
 
     fn secrets(&self) -> &dyn crate::SecretStore {

@@ -10,15 +10,14 @@ use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
-use uuid::Uuid;
 
 use super::outbox::Outbox;
 use super::tasks::Tasks;
 use crate::groups::in_groups;
 use crate::rows::{
-    Answer, Batch, BlobRow, CheckpointRow, Forgotten, HeadRow, HeadWrite, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    NewHead, ProjectionWrite, Question, QueueRow, RunFilter, RunRows, RunWrite, SlotRow, SlotWrite, SnapshotRow,
-    StepRow, TagRow, TaskLimits, TaskRow, TimerWrite, WriteResult,
+    Answer, Batch, CheckpointRow, Forgotten, HeadRow, HeadWrite, LoadedRun, LogChunkRow, LogGap, LogPosition, NewHead,
+    ProjectionWrite, Question, QueueRow, RunFilter, RunRows, RunWrite, SlotRow, SlotWrite, SnapshotRow, StepRow,
+    TaskLimits, TaskRow, TimerWrite, WriteResult,
 };
 use crate::{Result, StoreError};
 
@@ -38,9 +37,7 @@ pub(super) struct Tables {
     pub(super) outbox: Outbox,
     /// Until when the lease runs; `None` for a node that left.
     pub(super) nodes: BTreeMap<NodeId, Option<Timestamp>>,
-    pub(super) blobs: BTreeMap<(OrgId, Digest), BlobRow>,
-    pub(super) tags: BTreeMap<(OrgId, String), TagRow>,
-    pub(super) revisions: BTreeMap<(OrgId, Digest), Uuid>,
+    pub(super) definitions: super::definitions::Definitions,
     pub(super) logs: BTreeMap<(Key, LogPosition), LogChunkRow>,
     /// Whether the run is forgotten.
     pub(super) run_blobs: BTreeMap<Key, bool>,

@@ -41,21 +41,19 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
-use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
-use uuid::Uuid;
 
 pub use migrate::latest as latest_schema;
 pub use replay::replay;
 
 use crate::meter::Meter;
 use crate::rows::{
-    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
-    TaskRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
+    Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TaskRow, TimerRow,
+    TransitionRow, WriteResult,
 };
 use crate::{OutboxStore, Result, Store, StoreError, Transaction};
 
@@ -288,31 +286,8 @@ impl Store for PostgresStore {
         forget::forget_runs(self.written(), ended_before, migrate::now(), limit).await
     }
 
-    async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()> {
-        registry::put_blob(&self.writing().await?, org, blob).await
-    }
-
-    async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>> {
-        registry::blob(&self.reading().await?, org, hash).await
-    }
-
-    async fn deploy(
-        &self,
-        org: OrgId,
-        tag: &str,
-        target: Digest,
-        revision_id: Uuid,
-        now: Timestamp,
-    ) -> Result<Deployed> {
-        definitions::deploy(&mut self.writing().await?, org, tag, target, revision_id, now).await
-    }
-
-    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>> {
-        definitions::tag(&self.reading().await?, org, tag).await
-    }
-
-    async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
-        definitions::tags(&self.reading().await?, org, after, limit).await
+    fn definitions(&self) -> &dyn crate::DefinitionStore {
+        self
     }
 
     fn secrets(&self) -> &dyn crate::SecretStore {

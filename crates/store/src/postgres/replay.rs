@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use deadpool_postgres::Pool;
 use uuid::Uuid;
 
-use super::{commit, connect, migrate, project, registry};
+use super::{commit, connect, migrate, project};
 use crate::Result;
 use crate::rows::Recorded;
 
@@ -39,7 +39,6 @@ async fn run(target: &connect::Target, recorded: &[Recorded]) -> Result<Duration
 
 async fn send(pool: &Pool, call: &Recorded) -> Result<()> {
     match call {
-        Recorded::Blob(org, blob) => registry::put_blob(&pool.get().await?, *org, blob).await?,
         Recorded::Commit(batch) => drop(commit::commit(pool, batch).await?),
         Recorded::Project(writes) => drop(project::project(pool, writes).await?),
     }

@@ -17,7 +17,10 @@ use milepost_core::record::EventRow;
 use milepost_core::status::{RunStatus, StepStatus};
 use milepost_core::time::Timestamp;
 
-pub use definitions::{Deployed, TagRow};
+pub use definitions::{
+    BlobRow, ChainRow, DefinitionWrite, GarbageCount, MoveKind, MoveRow, RequestRow, RevisionKind, RevisionRow,
+    StoredRevision, TagRow, TagWrite,
+};
 pub use filter::RunFilter;
 pub(crate) use filter::Way;
 pub use logs::{LogChunkRow, LogPosition};
@@ -199,14 +202,6 @@ pub enum Answer {
     Limits(TaskLimits),
 }
 
-/// A content-addressed blob: a canonical document, for now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BlobRow {
-    pub hash: Digest,
-    pub media_type: String,
-    pub content: Vec<u8>,
-}
-
 /// What the projector writes for one run.
 #[derive(Clone, Debug)]
 pub struct ProjectionWrite {
@@ -302,7 +297,6 @@ pub struct LogGap {
 /// One write call, kept so that a benchmark can send the same rows through the driver alone.
 #[derive(Clone, Debug)]
 pub enum Recorded {
-    Blob(OrgId, BlobRow),
     Commit(Arc<Batch>),
     Project(Vec<ProjectionWrite>),
 }

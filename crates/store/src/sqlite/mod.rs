@@ -31,12 +31,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use rusqlite::Connection;
 
-use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
-use uuid::Uuid;
 
 use nodes::{Lock, NodeLocks};
 use readers::Readers;
@@ -45,9 +43,9 @@ use writer::Writer;
 
 use crate::meter::Meter;
 use crate::rows::{
-    Answer, Batch, BlobRow, Deployed, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
-    ProjectionWrite, Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TagRow,
-    TaskRow, TimerRow, TransitionRow, WriteResult,
+    Answer, Batch, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
+    Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TaskRow, TimerRow,
+    TransitionRow, WriteResult,
 };
 use crate::{OutboxStore, Result, Store, StoreError, Transaction};
 
@@ -324,35 +322,8 @@ impl Store for SqliteStore {
         Ok(forgotten)
     }
 
-    async fn put_blob(&self, org: OrgId, blob: &BlobRow) -> Result<()> {
-        let blob = blob.clone();
-        self.write(move |tx| write::blob(tx, org, &blob)).await
-    }
-
-    async fn blob(&self, org: OrgId, hash: Digest) -> Result<Option<BlobRow>> {
-        self.read(move |conn| read::blob(conn, org, hash)).await
-    }
-
-    async fn deploy(
-        &self,
-        org: OrgId,
-        tag: &str,
-        target: Digest,
-        revision_id: Uuid,
-        now: Timestamp,
-    ) -> Result<Deployed> {
-        let tag = tag.to_owned();
-        self.write(move |tx| definitions::deploy(tx, org, &tag, target, revision_id, now)).await
-    }
-
-    async fn tag(&self, org: OrgId, tag: &str) -> Result<Option<TagRow>> {
-        let tag = tag.to_owned();
-        self.read_rows(1, move |conn| definitions::tag(conn, org, &tag)).await
-    }
-
-    async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>> {
-        let after = after.map(ToOwned::to_owned);
-        self.read(move |conn| definitions::tags(conn, org, after.as_deref(), limit)).await
+    fn definitions(&self) -> &dyn crate::DefinitionStore {
+        self
     }
 
     fn secrets(&self) -> &dyn crate::SecretStore {

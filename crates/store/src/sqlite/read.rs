@@ -6,7 +6,6 @@ use std::sync::Arc;
 use rusqlite::{Connection, Row, params};
 use uuid::Uuid;
 
-use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::json::Json;
 use milepost_core::record::EventRow;
@@ -14,9 +13,7 @@ use milepost_core::time::Timestamp;
 
 use super::columns::{Columns, all, id, one};
 use crate::Result;
-use crate::rows::{
-    Answer, BlobRow, CheckpointRow, HeadRow, LoadedRun, LogGap, Question, SlotRow, TimerRow, TransitionRow,
-};
+use crate::rows::{Answer, CheckpointRow, HeadRow, LoadedRun, LogGap, Question, SlotRow, TimerRow, TransitionRow};
 
 const HEAD: &str =
     "SELECT org_id, run_id, workflow, workflow_version, plan_hash, request_id, base_run_id, parent_run_id,
@@ -269,15 +266,6 @@ pub(super) fn owned_runs(
         let mut columns = Columns::of(row);
         Ok((columns.org()?, columns.run()?))
     })
-}
-
-pub(super) fn blob(conn: &Connection, org: OrgId, hash: Digest) -> Result<Option<BlobRow>> {
-    one(
-        conn,
-        "SELECT media_type, content FROM cas_blobs WHERE org_id = ? AND hash = ?",
-        params![org.0, hash.0.as_slice()],
-        |row| Ok(BlobRow { hash, media_type: row.get(0)?, content: row.get(1)? }),
-    )
 }
 
 const TRANSITIONS: &str = "SELECT run_seq, from_status, to_status, caused_by_signal_id, emitted_at

@@ -20,7 +20,6 @@ pub fn replay(path: &Path, recorded: &[Recorded]) -> Result<Duration> {
     let start = Instant::now();
     for call in recorded {
         write::in_transaction(&mut conn, |tx| match call {
-            Recorded::Blob(org, blob) => write::blob(tx, *org, blob),
             Recorded::Commit(batch) => write::batch(tx, batch).map(drop),
             Recorded::Project(writes) => write::projections(tx, writes).map(drop),
         })?;

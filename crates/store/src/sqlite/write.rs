@@ -12,8 +12,8 @@ use super::{outbox, queues, tasks};
 use crate::Result;
 use crate::groups::in_groups;
 use crate::rows::{
-    Batch, BlobRow, CheckpointRow, HeadWrite, NewHead, ProjectionWrite, RunWrite, SlotWrite, SnapshotRow, StepRow,
-    TimerWrite, WriteResult,
+    Batch, CheckpointRow, HeadWrite, NewHead, ProjectionWrite, RunWrite, SlotWrite, SnapshotRow, StepRow, TimerWrite,
+    WriteResult,
 };
 
 /// Runs `work` in a transaction that takes the write lock at once, and commits it.
@@ -378,25 +378,6 @@ pub(super) fn drop_projection(tx: &Connection, org: OrgId, run: RunId) -> Result
         tx.prepare_cached(&format!("DELETE FROM {table} WHERE org_id = ? AND run_id = ?"))?
             .execute(params![org.0, run.0.as_bytes().as_slice()])?;
     }
-    Ok(())
-}
-
-/// The format of a blob's row.
-const BLOB_FORMAT: i16 = 1;
-
-pub(super) fn blob(tx: &Connection, org: OrgId, blob: &BlobRow) -> Result<()> {
-    tx.prepare_cached(
-        "INSERT INTO cas_blobs (org_id, hash, media_type, format, size, content) VALUES (?, ?, ?, ?, ?, ?)
-         ON CONFLICT DO NOTHING",
-    )?
-    .execute(params![
-        org.0,
-        blob.hash.0.as_slice(),
-        blob.media_type,
-        BLOB_FORMAT,
-        (blob.content.len() as u64).cast_signed(),
-        blob.content
-    ])?;
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use milepost_core::limits::Limits;
 use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
 use milepost_core::trace::TraceContext;
+use milepost_engine::definitions::definition_of;
 use milepost_engine::{Engine, EngineError, NewRun};
 use serde::Deserialize;
 use serde_json::Value;
@@ -24,7 +25,7 @@ use crate::wire::Any;
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"workflow": "order", "payload": {"id": 7}, "request_id": "order-7"}))]
 pub(super) struct StartBody {
-    /// A workflow's name, or `sha256:…`. Beside `base_run_id`: the definition to run now.
+    /// A tag, the id of a revision, `sha256:…`, `tag@2026-01-31T10:00:00Z` or `tag~2`. Beside `base_run_id`: the definition to run now.
     pub(super) workflow: Option<String>,
     /// A document: JSON, or its YAML as one text.
     document: Option<DocumentBody>,
@@ -107,7 +108,7 @@ impl StartBody {
         trace: Option<TraceContext>,
     ) -> Result<Request> {
         self.check()?;
-        let plan = definition(engine, self.workflow, self.document, self.patch, keep).await?;
+        let (plan, definition) = definition(engine, self.workflow, self.document, self.patch, keep).await?;
         let subject = match (self.base_run_id, plan) {
             (Some(base), plan) => {
                 let changes = self.changes.unwrap_or_default().into_iter().map(ChangeRequest::from).collect();
@@ -122,6 +123,7 @@ impl StartBody {
             priority: self.priority.unwrap_or(0),
             start_at: self.start_at,
             trace,
+            definition,
         };
         Ok(Request { subject, new })
     }
@@ -151,30 +153,36 @@ impl StartBody {
     }
 }
 
-/// The definition that is named or comes along, with the patch applied.
+/// The definition that is named or comes along, with the patch applied; and where it came from.
 async fn definition(
     engine: &Engine,
     workflow: Option<String>,
     document: Option<DocumentBody>,
     patch: Option<Value>,
     keep: Keep,
-) -> Result<Option<Arc<Plan>>> {
-    let loaded = match (workflow, document, patch) {
-        (Some(workflow), _, None) => return Ok(Some(engine.resolve(&workflow).await?)),
-        (Some(workflow), _, Some(ops)) => {
-            let plan = engine.resolve(&workflow).await?;
-            engine.patch(&plan, &ops).await?
+) -> Result<(Option<Arc<Plan>>, Option<RawJson>)> {
+    let mut from = None;
+    let loaded = match (workflow, document) {
+        (Some(workflow), _) => {
+            let (plan, target) = engine.resolve_target(&workflow).await?;
+            from = Some(definition_of(&workflow, &target, patch.as_ref()));
+            match &patch {
+                None => return Ok((Some(plan), from)),
+                Some(ops) => engine.patch(&plan, ops).await?,
+            }
         }
-        (None, Some(document), None) => document.load(engine.limits())?,
-        (None, Some(document), Some(ops)) => {
+        (None, Some(document)) => {
             let loaded = document.load(engine.limits())?;
-            document::patch(&loaded.canonical, &ops, engine.limits()).map_err(EngineError::from)?
+            match &patch {
+                None => loaded,
+                Some(ops) => document::patch(&loaded.canonical, ops, engine.limits()).map_err(EngineError::from)?,
+            }
         }
-        (None, None, _) => return Ok(None),
+        (None, None) => return Ok((None, None)),
     };
     match keep {
-        Keep::Yes => Ok(Some(engine.add(loaded).await?)),
-        Keep::No => Ok(Some(Arc::new(loaded.plan))),
+        Keep::Yes => Ok((Some(engine.add(loaded).await?), from)),
+        Keep::No => Ok((Some(Arc::new(loaded.plan)), from)),
     }
 }
 

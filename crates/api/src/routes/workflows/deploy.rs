@@ -4,14 +4,17 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use milepost_core::document;
+use milepost_engine::definitions::Moving;
+use milepost_store::rows::TagRow;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::error::{Problem, Result};
-use crate::extract::{JsonOrYaml, Query};
+use crate::extract::{Actor, IdempotencyKey, IfMatch, JsonOrYaml, Query};
 use crate::openapi::{Problems, WriteProblems};
 use crate::routes::runs::DocumentBody;
+use crate::routes::tags::TagMoved;
 use crate::state::AppState;
 use crate::wire::Any;
 
@@ -25,7 +28,7 @@ pub(super) struct DeployBody {
     /// The name to point at it; the document's own if left out.
     #[schema(min_length = 1, max_length = 255)]
     tag: Option<String>,
-    /// Why; kept in the server's log.
+    /// Why; kept in the tag's history.
     message: Option<String>,
 }
 
@@ -36,6 +39,8 @@ pub(super) struct DeployQuery {
     /// The name to point at it, where the body is the document itself.
     #[param(min_length = 1, max_length = 255)]
     tag: Option<String>,
+    /// Why, where the body is the document itself.
+    message: Option<String>,
 }
 
 /// What a name points at now.
@@ -52,7 +57,11 @@ pub(super) struct Deployed {
 /// Deploy a document
 ///
 /// Stores it and points its name (or `tag`) at it. The same content again is no change: 200, with the same revision.
-#[utoipa::path(post, path = "/workflows", tag = "workflows", params(DeployQuery),
+#[utoipa::path(post, path = "/workflows", tag = "workflows",
+    params(DeployQuery,
+        ("If-Match" = Option<String>, Header, description = "only if the tag still has this ETag"),
+        ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request"),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
     request_body(content(
         (DeployBody = "application/json"),
         (Any = "application/yaml", example = "name: hello\nsteps:\n  greet: {skill: echo, input: {text: hello}}\n"),
@@ -60,32 +69,38 @@ pub(super) struct Deployed {
     responses(
         (status = 201, description = "it is stored", body = Deployed),
         (status = 200, description = "it was stored already", body = Deployed),
-        WriteProblems, Problems,
+        TagMoved, WriteProblems, Problems,
     ))]
 pub(super) async fn deploy(
     State(state): State<AppState>,
     Query(query): Query<DeployQuery>,
+    IfMatch(expected): IfMatch,
+    IdempotencyKey(key): IdempotencyKey,
+    Actor(by): Actor,
     body: JsonOrYaml<DeployBody>,
 ) -> Result<(StatusCode, Json<Deployed>)> {
     let limits = state.engine.limits();
-    let (loaded, tag) = match body {
-        JsonOrYaml::Json(body) => {
-            let tag = body.tag.or(query.tag);
-            if let Some(message) = &body.message {
-                tracing::info!(tag, message, "a document is deployed");
-            }
-            (body.document.load(limits)?, tag)
+    let (loaded, tag, message) = match body {
+        JsonOrYaml::Json(body) => (body.document.load(limits)?, body.tag.or(query.tag), body.message),
+        JsonOrYaml::Yaml(text) => {
+            let loaded = document::load(&text, limits).map_err(Problem::invalid_document)?;
+            (loaded, query.tag, query.message)
         }
-        JsonOrYaml::Yaml(text) => (document::load(&text, limits).map_err(Problem::invalid_document)?, query.tag),
     };
     let tag = tag.unwrap_or_else(|| loaded.plan.name.to_string());
-    let (plan, deployed) = state.engine.deploy_as(&tag, loaded).await?;
-    let status = if deployed.existing { StatusCode::OK } else { StatusCode::CREATED };
-    let answer = Deployed {
-        revision_id: deployed.revision_id,
-        version_hash: format!("sha256:{}", plan.hash),
-        tag,
-        tag_version: deployed.tag_version,
-    };
-    Ok((status, Json(answer)))
+    let moving = Moving { by, message, expected, key };
+    let (_, moved) = state.engine.deploy_as(&tag, loaded, &moving).await?;
+    let status = if moved.existing { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Json(moved.tag.into())))
+}
+
+impl From<TagRow> for Deployed {
+    fn from(row: TagRow) -> Deployed {
+        Deployed {
+            revision_id: row.revision_id,
+            version_hash: format!("sha256:{}", row.version_hash),
+            tag: row.tag,
+            tag_version: row.version,
+        }
+    }
 }

@@ -100,6 +100,7 @@ impl Run {
             parent: None,
             trace: None,
             base: None,
+            definition: None,
         };
         Start { plan, request, limits: Limits::default(), held: 0 }
     }

@@ -34,6 +34,7 @@ fn steps(plan: &Arc<Plan>, payload: &str) -> Vec<StepPreview> {
         start_at: None,
         parent: None,
         base: None,
+        definition: None,
         trace: None,
     };
     let starting = Starting::check(request, plan.clone(), &Context::new(START, 7, &limits)).unwrap();

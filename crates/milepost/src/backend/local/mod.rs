@@ -12,10 +12,12 @@ mod workflows;
 use std::sync::{Arc, Mutex};
 
 use milepost_core::limits::Limits;
+use milepost_engine::definitions::Definitions;
 use milepost_engine::skills::{BuiltInOptions, LogLine, LogSink, Skills};
 use milepost_engine::telemetry::OtlpConfig;
 use milepost_engine::{Config, Engine};
 use milepost_store::Store;
+use milepost_store::blobs::Blobs;
 use milepost_store::memory::MemoryStore;
 use tokio::sync::OnceCell;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -70,6 +72,16 @@ pub(crate) fn traces() -> Result<Option<OtlpConfig>, Refusal> {
 }
 
 impl Local {
+    /// Where large things of this database are.
+    fn blobs(&self) -> Result<Option<Blobs>, Refusal> {
+        Ok(places::of_command(&self.database)?.1)
+    }
+
+    /// Documents in versions need no engine.
+    fn definitions(&self) -> Result<Definitions, Refusal> {
+        Ok(Definitions::open(self.store.clone(), self.blobs()?, self.limits.clone()))
+    }
+
     pub(super) async fn open(database: Database, access: Access) -> anyhow::Result<Local> {
         let store = match &access {
             Access::Nothing(_) => Arc::new(MemoryStore::new()),

@@ -42,7 +42,7 @@ impl Local {
     }
 
     pub(in crate::backend) async fn show(&self, run: RunId) -> anyhow::Result<Said<Run>> {
-        Said::of(&read_run(&self.store, ORG, run).await?)
+        Said::of(&read_run(&self.store, self.blobs()?, ORG, run).await?)
     }
 
     pub(in crate::backend) async fn transitions(&self, run: RunId) -> anyhow::Result<Vec<Transition>> {

@@ -19,7 +19,8 @@ impl Local {
     pub(in crate::backend) async fn start(&self, new: NewRun) -> anyhow::Result<Begun> {
         let engine = self.engine().await?;
         let NewRun { subject, payload, request_id, priority, start_at } = new;
-        let new = milepost_engine::NewRun { payload, request_id, priority, start_at, trace: caller_trace() };
+        let trace = caller_trace();
+        let new = milepost_engine::NewRun { payload, request_id, priority, start_at, trace, definition: None };
         let (accepted, outline) = match subject {
             Subject::Workflow(reference) => (engine.start(&reference, new).await?, None),
             Subject::Documents(documents) => {
@@ -40,7 +41,7 @@ impl Local {
     pub(in crate::backend) async fn plan(&self, new: NewRun) -> anyhow::Result<Said<Planned>> {
         let engine = self.engine().await?;
         let NewRun { subject, payload, request_id, priority, start_at } = new;
-        let new = milepost_engine::NewRun { payload, request_id, priority, start_at, trace: None };
+        let new = milepost_engine::NewRun { payload, request_id, priority, start_at, ..Default::default() };
         Said::of(&match subject {
             Subject::Workflow(reference) => engine.plan_run(&engine.resolve(&reference).await?, new).await?,
             Subject::Documents(documents) => engine.plan_run(&Arc::new(documents.first.plan), new).await?,

@@ -1,10 +1,10 @@
 //! What a database has of definitions.
 
 use milepost_core::document::{self, Loaded};
-use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
 use milepost_core::json::Json;
 use milepost_engine::EngineError;
+use milepost_engine::definitions::Moving;
 use milepost_store::rows::TagRow;
 use serde_json::json;
 
@@ -20,12 +20,12 @@ impl Local {
         tag: Option<&str>,
     ) -> anyhow::Result<Said<Deployed>> {
         let tag = tag.map_or_else(|| document.plan.name.to_string(), ToOwned::to_owned);
-        let (plan, deployed) = self.engine().await?.deploy_as(&tag, document).await?;
+        let (_, moved) = self.definitions()?.deploy(ORG, &tag, document, &Moving::default()).await?;
         Said::of(&json!({
-            "revision_id": deployed.revision_id,
-            "version_hash": format!("sha256:{}", plan.hash),
+            "revision_id": moved.tag.revision_id,
+            "version_hash": format!("sha256:{}", moved.tag.version_hash),
             "tag": tag,
-            "tag_version": deployed.tag_version,
+            "tag_version": moved.tag.version,
         }))
     }
 
@@ -34,14 +34,14 @@ impl Local {
         cursor: Option<&str>,
         limit: u32,
     ) -> anyhow::Result<Page<Said<Workflow>>> {
-        let mut rows = self.store.tags(ORG, cursor, limit.saturating_add(1)).await?;
+        let mut rows = self.definitions()?.tags(ORG, cursor, limit.saturating_add(1)).await?;
         let more = rows.len() > limit as usize;
         rows.truncate(limit as usize);
         let next_cursor = rows.last().filter(|_| more).map(|row| row.tag.clone());
         let workflow = |row: &TagRow| {
             Said::of(&json!({
                 "tag": row.tag,
-                "version_hash": format!("sha256:{}", row.target),
+                "version_hash": format!("sha256:{}", row.version_hash),
                 "revision_id": row.revision_id,
                 "tag_version": row.version,
                 "moved_at": row.moved_at,
@@ -51,19 +51,16 @@ impl Local {
     }
 
     pub(in crate::backend) async fn workflow(&self, reference: &str) -> anyhow::Result<Said<Definition>> {
-        let unknown = || EngineError::NoSuchWorkflow(reference.to_owned());
-        let hash: Digest = match reference.strip_prefix("sha256:") {
-            Some(hex) => hex.parse().map_err(|_| unknown())?,
-            None => self.store.tag(ORG, reference).await?.ok_or_else(unknown)?.target,
-        };
-        let blob = self.store.blob(ORG, hash).await?.ok_or_else(unknown)?;
-        let document = Json::parse(&String::from_utf8(blob.content)?)?;
+        let definitions = self.definitions()?;
+        let target = definitions.resolve(ORG, reference).await?;
+        let document = Json::trusted(definitions.document(ORG, &target).await?);
         let plan = document::load_stored(document.as_str()).map_err(EngineError::Invalid)?;
         Said::of(&json!({
             "ref": reference,
             "name": plan.name,
             "version": plan.version,
-            "version_hash": format!("sha256:{hash}"),
+            "revision_id": target.revision_id,
+            "version_hash": format!("sha256:{}", target.version_hash),
             "document": document,
         }))
     }

@@ -1,0 +1,54 @@
+//! `POST /workflows/{tag}/patches`.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use milepost_engine::definitions::Moving;
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::deploy::Deployed;
+use crate::error::Result;
+use crate::extract::{Actor, Body, IdempotencyKey, IfMatch, Name};
+use crate::openapi::{NotFound, Problems, WriteProblems};
+use crate::routes::tags::TagMoved;
+use crate::state::AppState;
+use crate::wire::Any;
+
+/// Operations on the document that a tag points at.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"ops": [{"op": "replace", "path": "/steps/greet/input/text", "value": "good morning"}], "message": "friendlier"}))]
+pub(super) struct PatchBody {
+    /// RFC 6902, on the canonical form: steps are a map by id. A `test` that fails refuses the whole patch.
+    #[schema(value_type = Vec<Any>)]
+    ops: Value,
+    /// Why; kept in the tag's history.
+    message: Option<String>,
+}
+
+/// Patch a workflow
+///
+/// Makes a revision on top of the one that the tag points at, and moves the tag. The result is checked before anything is
+/// stored. A patch that changes nothing moves nothing: 200.
+#[utoipa::path(post, path = "/workflows/{ref}/patches", tag = "workflows", request_body = PatchBody,
+    params(("ref" = String, Path, description = "the tag; percent-encode a `/` in it"),
+        ("If-Match" = Option<String>, Header, description = "only if the tag still has this ETag"),
+        ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request"),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
+    responses((status = 201, description = "it is stored", body = Deployed),
+        (status = 200, description = "it changes nothing", body = Deployed), TagMoved, NotFound, WriteProblems, Problems))]
+pub(super) async fn patch(
+    State(state): State<AppState>,
+    Name(tag): Name,
+    IfMatch(expected): IfMatch,
+    IdempotencyKey(key): IdempotencyKey,
+    Actor(by): Actor,
+    Body(body): Body<PatchBody>,
+) -> Result<(StatusCode, Json<Deployed>)> {
+    let moving = Moving { by, message: body.message, expected, key };
+    let moved = state.engine.definitions().patch(state.engine.org(), &tag, &body.ops, &moving).await?;
+    let status = if moved.existing { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Json(moved.tag.into())))
+}
