@@ -1,8 +1,13 @@
 //! What this program reads of the answers of a server, or of a database that is asked in its place. What it does not
 //! read is kept all the same: `-o json` prints an answer as it came.
 
+mod definitions;
+
 use std::collections::BTreeMap;
 
+pub(crate) use definitions::{
+    Change, Collected, Conflict, Diff, DiffEnd, Difference, FieldDiff, Merged, Move, MoveKind, Moved, Protection, Tag,
+};
 use milepost_core::event::ErrorInfo;
 use milepost_core::id::{OutboxId, RunId, SignalId};
 use milepost_core::json::Json;
@@ -213,6 +218,8 @@ pub(crate) struct Workflow {
 /// A document, as it is stored.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Definition {
+    #[serde(default)]
+    pub(crate) version_hash: String,
     pub(crate) document: Json,
 }
 
@@ -324,8 +331,8 @@ pub(crate) struct Rotated {
 }
 
 /// A value that is `null` is a value.
-fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
-    Json::deserialize(deserializer).map(Some)
+fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 #[cfg(test)]

@@ -45,6 +45,8 @@ pub struct Problem {
     pub message: String,
     /// What is wrong with a document or a payload, one by one.
     pub problems: Vec<Value>,
+    /// What a merge could not decide, one by one.
+    pub conflicts: Vec<Value>,
     /// When to come back.
     pub retry_after: Option<Duration>,
 }
@@ -58,6 +60,8 @@ struct Body {
     code: String,
     #[serde(default)]
     problems: Vec<Value>,
+    #[serde(default)]
+    conflicts: Vec<Value>,
 }
 
 impl Error {
@@ -85,9 +89,9 @@ impl Error {
         let Ok(body) = serde_json::from_slice::<Body>(body) else {
             return Error::Stranger { url: url.to_owned(), status };
         };
-        let message = if body.detail.is_empty() { body.title } else { body.detail };
-        let (status, code, problems) = (status.as_u16(), body.code, body.problems);
-        Error::Refused(Box::new(Problem { status, code, message, problems, retry_after }))
+        let Body { title, detail, code, problems, conflicts } = body;
+        let message = if detail.is_empty() { title } else { detail };
+        Error::Refused(Box::new(Problem { status: status.as_u16(), code, message, problems, conflicts, retry_after }))
     }
 
     pub(crate) fn unreachable(url: &str, error: &reqwest::Error) -> Error {
@@ -125,6 +129,15 @@ mod tests {
         let error = Error::refused("http://a:7400", StatusCode::CONFLICT, None, body);
         assert_eq!(error.to_string(), "only a running run can be paused; resume it");
         assert_eq!((error.code(), error.may_pass()), (Some("signal_rejected"), false));
+    }
+
+    #[test]
+    fn what_clashes_is_passed_on() {
+        let body = br#"{"code": "merge_conflict", "detail": "1 conflict", "conflicts": [{"path": "/on_failure"}]}"#;
+        let Error::Refused(problem) = Error::refused("http://a:7400", StatusCode::CONFLICT, None, body) else {
+            panic!("a refusal")
+        };
+        assert_eq!(problem.conflicts[0]["path"], "/on_failure");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Whoever does what the verbs ask for: a server, or an engine in this process on a database. Both answer in the same words.
 
+mod definitions;
 pub(crate) mod feed;
 mod local;
 pub(crate) mod logs;
@@ -26,7 +27,7 @@ use local::Local;
 pub(crate) use local::{RunSettings, config, traces};
 use logs::Logs;
 pub(crate) use request::{
-    Action, BulkOrder, Change, Documents, NewRun, NewSecret, NewSignal, RunFilter, Subject, Update, joined,
+    Action, BulkOrder, Change, Documents, Mover, NewRun, NewSecret, NewSignal, Past, RunFilter, Subject, Update, joined,
 };
 
 #[derive(Debug)]
@@ -197,13 +198,13 @@ impl Backend {
         &self,
         documents: Documents,
         tag: Option<&str>,
-        message: Option<&str>,
+        mover: &Mover,
     ) -> anyhow::Result<Vec<Said<Deployed>>> {
         let mut deployed = Vec::new();
         for document in std::iter::once(documents.first).chain(documents.others) {
             deployed.push(match self {
-                Backend::Local(local) => local.deploy(document, tag).await?,
-                Backend::Remote(client) => client.deploy(&document, tag, message).await?,
+                Backend::Local(local) => local.deploy(document, tag, mover).await?,
+                Backend::Remote(client) => client.deploy(&document, tag, mover).await?,
             });
         }
         Ok(deployed)

@@ -43,6 +43,24 @@ pub(crate) struct NewSecret {
     pub(crate) workflows: Option<Vec<String>>,
 }
 
+/// Who moves a tag and why, and what it must still be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mover {
+    pub(crate) actor: Option<String>,
+    pub(crate) message: Option<String>,
+    /// The version that the tag has now; any where it is not said.
+    pub(crate) expect: Option<u64>,
+}
+
+/// Where a tag is to be brought back to.
+#[derive(Clone, Debug)]
+pub(crate) enum Past {
+    /// What a reference means.
+    Target(String),
+    /// Where it was then.
+    At(Timestamp),
+}
+
 /// What is done to many runs at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

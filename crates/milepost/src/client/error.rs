@@ -8,14 +8,14 @@ use crate::target::{Server, Source};
 pub(crate) fn refusal(server: &Server, error: Error) -> anyhow::Error {
     match error {
         Error::Refused(problem) => {
-            let Problem { status, code, message, problems, .. } = *problem;
+            let Problem { status, code, message, problems, conflicts, .. } = *problem;
             let help = match status {
                 401 if server.token.is_none() && !message.contains("; ") => {
                     "; name yourself with --token or MILEPOST_TOKEN"
                 }
                 _ => "",
             };
-            Refusal::new(code, format!("{message}{help}")).with_problems(problems).into()
+            Refusal::new(code, format!("{message}{help}")).with_problems(problems).with_conflicts(conflicts).into()
         }
         Error::Unreachable { url, why } if server.source == Source::Default => Refusal::no_server(format!(
             "there is no database here, and no server at {url} ({why}); start one with `milepost dev`, or name one with --server or --db"
@@ -39,7 +39,7 @@ mod tests {
 
     fn refused(status: u16, code: &str, message: &str) -> anyhow::Error {
         let (code, message) = (code.to_owned(), message.to_owned());
-        let problem = Problem { status, code, message, problems: Vec::new(), retry_after: None };
+        let problem = Problem { status, code, message, problems: Vec::new(), conflicts: Vec::new(), retry_after: None };
         refusal(&server(Source::Named), Error::Refused(Box::new(problem)))
     }
 

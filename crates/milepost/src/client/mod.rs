@@ -1,5 +1,6 @@
 //! A server, asked over HTTP: the SDK's client, and what the verbs read of its answers.
 
+mod definitions;
 mod error;
 mod logs;
 mod outbox;

@@ -6,7 +6,7 @@ use milepost_core::time::Timestamp;
 use serde::Serialize;
 
 use super::Client;
-use crate::backend::{Begun, Change, NewRun, Subject};
+use crate::backend::{Begun, Change, Mover, NewRun, Subject};
 use crate::progress::Outline;
 use crate::wire::{Planned, Said};
 
@@ -55,7 +55,7 @@ impl Client {
         let mut outline = None;
         if let Subject::Documents(documents) = &new.subject {
             for other in &documents.others {
-                self.deploy(other, None, None).await?;
+                self.deploy(other, None, &Mover::default()).await?;
             }
             outline = Some(Outline::of_plan(&documents.first.plan));
         }

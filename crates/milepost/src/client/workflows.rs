@@ -5,6 +5,7 @@ use milepost_core::json::Json;
 use serde::Serialize;
 
 use super::Client;
+use crate::backend::Mover;
 use crate::wire::{Definition, Deployed, Page, Said, Workflow};
 
 #[derive(Serialize)]
@@ -21,10 +22,11 @@ impl Client {
         &self,
         document: &Loaded,
         tag: Option<&str>,
-        message: Option<&str>,
+        mover: &Mover,
     ) -> anyhow::Result<Said<Deployed>> {
+        let message = mover.message.as_deref();
         let body = DeployBody { document: Json::trusted(document.canonical.as_str()), tag, message };
-        Ok(self.post(&["workflows"], &body).await?.1)
+        self.post_as(&["workflows"], &body, mover).await
     }
 
     pub(crate) async fn workflows(&self, cursor: Option<&str>, limit: u32) -> anyhow::Result<Page<Said<Workflow>>> {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::mover::MoverFlags;
 use super::source;
 use crate::backend::{Access, Backend};
 use crate::context::{Context, LimitFlags};
@@ -19,7 +20,8 @@ use crate::wire::{Deployed, Said};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   milepost deploy flow.yaml
-  milepost deploy flow.yaml --tag campaign.next --message \"longer videos\"
+  milepost deploy flow.yaml --tag campaign.next -m \"longer videos\"
+  milepost deploy flow.yaml --expect 4
   milepost deploy flow.yaml --server http://127.0.0.1:7400 -o json")]
 pub(crate) struct Deploy {
     /// A YAML or JSON document, or several YAML documents separated by `---`; `-` is standard input
@@ -27,9 +29,8 @@ pub(crate) struct Deploy {
     /// The name, where it is not the document's own
     #[arg(long, value_name = "NAME")]
     tag: Option<String>,
-    /// Why, for those who look later
-    #[arg(long, value_name = "TEXT")]
-    message: Option<String>,
+    #[command(flatten)]
+    mover: MoverFlags,
     #[command(flatten)]
     limits: LimitFlags,
 }
@@ -38,13 +39,16 @@ impl Deploy {
     pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
         let limits = context.limits(&self.limits)?;
         let documents = source::documents(&self.file, &limits)?;
-        if self.tag.is_some() && !documents.others.is_empty() {
+        let mover = self.mover.read()?;
+        let of_one = [("--tag", self.tag.is_some()), ("--expect", mover.expect.is_some())];
+        if let Some((flag, _)) = of_one.iter().find(|(_, given)| *given && !documents.others.is_empty()) {
             let count = documents.others.len() + 1;
-            let message = format!("--tag names one document, and {} holds {count}; deploy them one by one", self.file);
+            let message =
+                format!("{flag} is about one document, and {} holds {count}; deploy them one by one", self.file);
             return Err(Refusal::new("several_documents", message).into());
         }
         let backend = Backend::open(context.target(Otherwise::Server).await?, Access::Make(limits)).await?;
-        let deployed = backend.deploy(documents, self.tag.as_deref(), self.message.as_deref()).await;
+        let deployed = backend.deploy(documents, self.tag.as_deref(), &mover).await;
         backend.close().await;
         for deployed in &deployed? {
             match context.is_json() {
@@ -56,7 +60,7 @@ impl Deploy {
     }
 }
 
-fn in_words(deployed: &Said<Deployed>) -> String {
+pub(super) fn in_words(deployed: &Said<Deployed>) -> String {
     let Deployed { version_hash, tag, tag_version } = &deployed.value;
     let version = tag_version.map(|version| format!(" (version {version} of the name)")).unwrap_or_default();
     format!("{tag} is {version_hash}{version}")

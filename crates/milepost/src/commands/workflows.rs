@@ -1,25 +1,26 @@
 //! `milepost workflows`: what was deployed.
 
+mod patch;
+
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
 use crate::backend::{Access, Backend};
 use crate::context::Context;
-use crate::output::{print_json, table, time};
+use crate::output::{hash, print_json, table, time};
 use crate::target::Otherwise;
 use crate::wire::{Page, Said, Workflow};
 
 /// So many at a time are asked for.
 const PAGE: u32 = 200;
-/// So much of a hash is shown to people.
-const HASH_CHARS: usize = "sha256:".len() + 12;
 
-/// List what was deployed, or show a document.
+/// List what was deployed, show a document, or patch one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   milepost workflows
   milepost workflows show campaign.build
+  milepost workflows patch campaign.build --ops @ops.json
   milepost workflows list -o json")]
 pub(crate) struct Workflows {
     #[command(subcommand)]
@@ -36,21 +37,33 @@ enum Verb {
         after_help = "Examples:\n  milepost workflows show campaign.build\n  milepost workflows show sha256:0d838e3d…"
     )]
     Show {
-        /// A name, or sha256:…
+        /// A name, a revision, sha256:…, NAME~2 or NAME@TIME
         #[arg(value_name = "REF")]
         reference: String,
     },
+    Patch(patch::Patch),
 }
 
 impl Workflows {
     pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
-        let backend = Backend::open(context.target(Otherwise::Server).await?, Access::Read).await?;
-        match self.verb.unwrap_or(Verb::List) {
-            Verb::List => list(&backend, &context).await?,
-            Verb::Show { reference } => print_json(&backend.workflow(&reference).await?)?,
-        }
-        Ok(ExitCode::SUCCESS)
+        let verb = self.verb.unwrap_or(Verb::List);
+        let access = match &verb {
+            Verb::Patch(_) => Access::Write(context.default_limits().clone()),
+            _ => Access::Read,
+        };
+        let backend = Backend::open(context.target(Otherwise::Server).await?, access).await?;
+        let done = match verb {
+            Verb::List => list(&backend, &context).await,
+            Verb::Show { reference } => show(&backend, &reference).await,
+            Verb::Patch(patch) => patch.run(&backend, &context).await,
+        };
+        backend.close().await;
+        done.map(|()| ExitCode::SUCCESS)
     }
+}
+
+async fn show(backend: &Backend, reference: &str) -> anyhow::Result<()> {
+    print_json(&backend.workflow(reference).await?)
 }
 
 async fn list(backend: &Backend, context: &Context) -> anyhow::Result<()> {
@@ -69,7 +82,7 @@ async fn list(backend: &Backend, context: &Context) -> anyhow::Result<()> {
         rows.add_row([
             workflow.tag.clone(),
             workflow.tag_version.map(|version| version.to_string()).unwrap_or_default(),
-            workflow.version_hash.chars().take(HASH_CHARS).collect(),
+            hash(&workflow.version_hash),
             workflow.moved_at.map(|at| time::age(at, now)).unwrap_or_default(),
         ]);
     }

@@ -24,12 +24,20 @@ pub(crate) struct Refusal {
     message: String,
     /// What a server found wrong with a document or a payload, one by one.
     problems: Vec<Value>,
+    /// What a merge could not decide, one by one.
+    conflicts: Vec<Value>,
     exit_status: u8,
 }
 
 impl Refusal {
     pub(crate) fn new(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Refusal {
-        Refusal { code: code.into(), message: message.into(), problems: Vec::new(), exit_status: WRONG_USE }
+        Refusal {
+            code: code.into(),
+            message: message.into(),
+            problems: Vec::new(),
+            conflicts: Vec::new(),
+            exit_status: WRONG_USE,
+        }
     }
 
     /// Nobody is there to do it.
@@ -41,8 +49,16 @@ impl Refusal {
         Refusal { problems, ..self }
     }
 
+    pub(crate) fn with_conflicts(self, conflicts: Vec<Value>) -> Refusal {
+        Refusal { conflicts, ..self }
+    }
+
     pub(crate) fn code(&self) -> &str {
         &self.code
+    }
+
+    pub(crate) fn conflicts(&self) -> &[Value] {
+        &self.conflicts
     }
 }
 
@@ -64,6 +80,9 @@ pub(crate) fn report(error: &anyhow::Error, format: Format) {
                 Some(bad) => value["problems"] = serde_json::to_value(bad.problems()).unwrap_or(Value::Null),
                 None if !problems(error).is_empty() => value["problems"] = problems(error).into(),
                 None => {}
+            }
+            if let Some(refusal) = error.downcast_ref::<Refusal>().filter(|refusal| !refusal.conflicts.is_empty()) {
+                value["conflicts"] = refusal.conflicts.clone().into();
             }
             crate::say(&format!("{value}"));
         }
@@ -101,6 +120,11 @@ pub(crate) fn code(error: &anyhow::Error) -> &str {
             None => "failed",
         },
     }
+}
+
+/// An error with what to do, for a verb that tells the rest itself.
+pub(crate) fn say(message: &str) {
+    crate::say(in_words(message).trim_end());
 }
 
 /// Messages say what is wrong and, after a semicolon, what to do.

@@ -1,15 +1,27 @@
 //! How results look: tables and texts for people, JSON for programs.
 
+pub(crate) mod conflicts;
+pub(crate) mod diff;
 pub(crate) mod error;
+pub(crate) mod moves;
 pub(crate) mod problems;
 pub(crate) mod run;
 pub(crate) mod step;
 pub(crate) mod table;
+pub(crate) mod tag;
 pub(crate) mod time;
 
 use std::io::IsTerminal as _;
 
 use serde::Serialize;
+
+/// So much of a hash is shown to people.
+const HASH_CHARS: usize = "sha256:".len() + 12;
+
+/// Enough of a hash to know it again.
+pub(crate) fn hash(hash: &str) -> String {
+    hash.chars().take(HASH_CHARS).collect()
+}
 
 /// Prints a value as JSON: on one line for programs, spread out for a person who looks.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {

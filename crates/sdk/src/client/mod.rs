@@ -108,9 +108,21 @@ impl Client {
     /// # Errors
     /// The server refuses, or does not answer.
     pub async fn post<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> Result<(u16, T), Error> {
-        let body = serde_json::to_vec(body)?;
-        let request = json(self.request(Method::POST, path, &[]), body);
-        let (status, answer) = self.send(request).await?;
+        self.post_with(path, body, &[]).await
+    }
+
+    /// The same with headers of your own, such as `If-Match`.
+    ///
+    /// # Errors
+    /// The server refuses, or does not answer.
+    pub async fn post_with<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+        headers: &[(&str, String)],
+    ) -> Result<(u16, T), Error> {
+        let request = with_headers(self.request(Method::POST, path, &[]), headers);
+        let (status, answer) = self.send(json(request, serde_json::to_vec(body)?)).await?;
         Ok((status, self.read(&answer)?))
     }
 
@@ -119,8 +131,21 @@ impl Client {
     /// # Errors
     /// The server refuses, or does not answer.
     pub async fn put<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> Result<T, Error> {
-        let body = serde_json::to_vec(body)?;
-        let answer = self.send(json(self.request(Method::PUT, path, &[]), body)).await?;
+        self.put_with(path, body, &[]).await
+    }
+
+    /// The same with headers of your own, such as `If-Match`.
+    ///
+    /// # Errors
+    /// The server refuses, or does not answer.
+    pub async fn put_with<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+        headers: &[(&str, String)],
+    ) -> Result<T, Error> {
+        let request = with_headers(self.request(Method::PUT, path, &[]), headers);
+        let answer = self.send(json(request, serde_json::to_vec(body)?)).await?;
         self.read(&answer.1)
     }
 
@@ -129,7 +154,20 @@ impl Client {
     /// # Errors
     /// The server refuses, or does not answer.
     pub async fn delete(&self, path: &[&str], query: &[(&str, String)]) -> Result<(), Error> {
-        self.send(self.request(Method::DELETE, path, query)).await.map(drop)
+        self.delete_with(path, query, &[]).await
+    }
+
+    /// The same with headers of your own, such as `If-Match`.
+    ///
+    /// # Errors
+    /// The server refuses, or does not answer.
+    pub async fn delete_with(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+        headers: &[(&str, String)],
+    ) -> Result<(), Error> {
+        self.send(with_headers(self.request(Method::DELETE, path, query), headers)).await.map(drop)
     }
 
     /// A `POST` whose body is ready, and which may take its time.
@@ -183,6 +221,10 @@ impl Client {
 /// A variable of the environment; an empty one says nothing.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn with_headers(request: RequestBuilder, headers: &[(&str, String)]) -> RequestBuilder {
+    headers.iter().fold(request, |request, (name, value)| request.header(*name, value))
 }
 
 fn json(request: RequestBuilder, body: Vec<u8>) -> RequestBuilder {

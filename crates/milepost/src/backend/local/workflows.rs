@@ -9,6 +9,7 @@ use milepost_store::rows::TagRow;
 use serde_json::json;
 
 use super::Local;
+use crate::backend::Mover;
 use crate::wire::{Definition, Deployed, Page, Said, Workflow};
 
 const ORG: OrgId = OrgId::DEFAULT;
@@ -18,7 +19,11 @@ impl Local {
         &self,
         document: Loaded,
         tag: Option<&str>,
+        mover: &Mover,
     ) -> anyhow::Result<Said<Deployed>> {
+        if mover.expect.is_some() {
+            return self.needs_server();
+        }
         let tag = tag.map_or_else(|| document.plan.name.to_string(), ToOwned::to_owned);
         let (_, moved) = self.definitions()?.deploy(ORG, &tag, document, &Moving::default()).await?;
         Said::of(&json!({
