@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::backend::{Backend, Mover};
-use crate::output::error::Refusal;
+use crate::output::error::{Refusal, code};
 use crate::target::variable;
 
 #[derive(Debug, Args)]
@@ -61,5 +61,39 @@ impl ForcedFlags {
             true => Ok(Mover { expect: Some(backend.tag(tag).await?.value.tag_version), ..mover }),
             false => Ok(mover),
         }
+    }
+}
+
+/// Says in the words of the command line how to go over somebody else's move.
+pub(super) fn explained(error: anyhow::Error, tag: &str) -> anyhow::Error {
+    if code(&error) != "moved_by_another" {
+        return error;
+    }
+    let message = error.to_string();
+    let wrong = message.split_once("; ").map_or(message.as_str(), |(wrong, _)| wrong);
+    let help = format!("look at `milepost tags log {tag}`, then say --expect VERSION, or --force");
+    Refusal::new("moved_by_another", format!("{wrong}; {help}")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_would_go_over_another_is_told_how() {
+        let told = explained(Refusal::new("moved_by_another", "bob moved it; send If-Match").into(), "main");
+        assert_eq!(
+            told.to_string(),
+            "bob moved it; look at `milepost tags log main`, then say --expect VERSION, or --force"
+        );
+        let other = explained(Refusal::new("tag_moved", "it moved; look again").into(), "main");
+        assert_eq!(other.to_string(), "it moved; look again");
+    }
+
+    #[test]
+    fn names_go_into_a_header() {
+        let flag = |name: &str| ActorFlag { actor: Some(name.to_owned()) }.read().map(|mover| mover.actor);
+        assert_eq!(flag(" Zoé ").unwrap().as_deref(), Some("Zoé"));
+        assert!(flag("").is_err() && flag("a\nb").is_err());
     }
 }

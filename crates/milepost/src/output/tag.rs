@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(
             shown(&tag),
             "tag:        main\nversion:    4\ndocument:   sha256:0d83\n\
-             revision:   01a1defb-2230-7772-a9d6-506d39a96b23 (patch)\nmoved:      2026-11-15T11:12:25Z\n\
+             revision:   01a1defb-2230-7772-a9d6-506d39a96b23 (patch)\nmoved:      2026-11-15T11:12:25.000000Z\n\
              by:         alice\nmessage:    longer videos\nprotected:  moved only by alice, ci\n"
         );
     }

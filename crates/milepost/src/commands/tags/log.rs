@@ -20,6 +20,7 @@ use crate::wire::{Move, Page, Said};
   milepost tags log campaign.build --all
   milepost tags log campaign.build -n 5 -o json")]
 pub(super) struct Log {
+    /// The name
     tag: String,
     /// At most so many moves
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]

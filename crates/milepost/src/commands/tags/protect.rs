@@ -18,6 +18,7 @@ use crate::output::{print_json, tag};
   milepost tags protect campaign.build --mover alice --mover ci
   milepost tags protect campaign.build --off")]
 pub(super) struct Protect {
+    /// The name
     tag: String,
     /// Who may move it; may be repeated, anyone where none is named
     #[arg(long = "mover", value_name = "NAME")]

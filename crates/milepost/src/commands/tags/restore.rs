@@ -19,6 +19,7 @@ use crate::context::Context;
   milepost tags restore campaign.build sha256:0d838e3d1234 -m \"as it was in spring\"
   milepost tags restore campaign.build --at 2026-01-31T10:00:00Z")]
 pub(super) struct Restore {
+    /// The name
     tag: String,
     /// A revision, sha256:…, NAME~2 or NAME@TIME
     #[arg(value_name = "REF", required_unless_present = "at")]

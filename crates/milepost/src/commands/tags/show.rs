@@ -14,6 +14,7 @@ use crate::output::{print_json, tag};
   milepost tags show campaign.build
   milepost tags show campaign.build -o json | jq .tag_version")]
 pub(super) struct Show {
+    /// The name
     tag: String,
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::position;
 use crate::backend::Backend;
-use crate::commands::mover::ForcedFlags;
+use crate::commands::mover::{ForcedFlags, explained};
 use crate::context::Context;
 use crate::output::print_json;
 use crate::wire::{Moved, Said};
@@ -21,6 +21,7 @@ use crate::wire::{Moved, Said};
   milepost tags undo campaign.build -m \"too long\" --as alice
   milepost tags undo campaign.build --expect 7")]
 pub(super) struct Undo {
+    /// The name
     tag: String,
     #[command(flatten)]
     flags: ForcedFlags,
@@ -34,6 +35,7 @@ pub(super) struct Undo {
   milepost tags redo campaign.build
   milepost tags redo campaign.build --force")]
 pub(super) struct Redo {
+    /// The name
     tag: String,
     #[command(flatten)]
     flags: ForcedFlags,
@@ -42,14 +44,14 @@ pub(super) struct Redo {
 impl Undo {
     pub(super) async fn run(self, backend: &Backend, context: &Context) -> anyhow::Result<ExitCode> {
         let mover = self.flags.read(backend, &self.tag).await?;
-        say(&backend.undo(&self.tag, &mover).await?, "back at", context)
+        say(&backend.undo(&self.tag, &mover).await.map_err(|error| explained(error, &self.tag))?, "back at", context)
     }
 }
 
 impl Redo {
     pub(super) async fn run(self, backend: &Backend, context: &Context) -> anyhow::Result<ExitCode> {
         let mover = self.flags.read(backend, &self.tag).await?;
-        say(&backend.redo(&self.tag, &mover).await?, "forward at", context)
+        say(&backend.redo(&self.tag, &mover).await.map_err(|error| explained(error, &self.tag))?, "forward at", context)
     }
 }
 

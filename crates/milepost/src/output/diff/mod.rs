@@ -80,12 +80,12 @@ impl Page {
         let _ = writeln!(self.text, "{gap}{heading}");
     }
 
-    fn gone(&mut self, line: &str) {
+    fn minus(&mut self, line: &str) {
         let line = paint(Style::new().red(), &format!("- {line}"), self.colours);
         let _ = writeln!(self.text, "  {line}");
     }
 
-    fn new(&mut self, line: &str) {
+    fn plus(&mut self, line: &str) {
         let line = paint(Style::new().green(), &format!("+ {line}"), self.colours);
         let _ = writeln!(self.text, "  {line}");
     }
@@ -94,8 +94,8 @@ impl Page {
         let name = name(&field.path);
         match (&field.from, &field.to) {
             (Some(from), Some(to)) => self.changed(&name, from, to),
-            (Some(from), None) => labelled(&name, from).iter().for_each(|line| self.gone(line)),
-            (None, Some(to)) => labelled(&name, to).iter().for_each(|line| self.new(line)),
+            (Some(from), None) => labelled(&name, from).iter().for_each(|line| self.minus(line)),
+            (None, Some(to)) => labelled(&name, to).iter().for_each(|line| self.plus(line)),
             (None, None) => {}
         }
     }
@@ -108,16 +108,16 @@ impl Page {
         }
         let (before, after) = (spread(from), spread(to));
         if let ([before], [after]) = (&before[..], &after[..]) {
-            self.gone(&format!("{name}: {before}"));
-            return self.new(&format!("{name}: {after}"));
+            self.minus(&format!("{name}: {before}"));
+            return self.plus(&format!("{name}: {after}"));
         }
         let _ = writeln!(self.text, "    {name}:");
         let before: Vec<&str> = before.iter().map(String::as_str).collect();
         let after: Vec<&str> = after.iter().map(String::as_str).collect();
         for line in lines::compare(&before, &after) {
             match line {
-                Line::Gone(text) => self.gone(&format!("  {text}")),
-                Line::New(text) => self.new(&format!("  {text}")),
+                Line::Gone(text) => self.minus(&format!("  {text}")),
+                Line::New(text) => self.plus(&format!("  {text}")),
                 Line::Same(text) => {
                     let _ = writeln!(self.text, "{}", format!("      {text}").trim_end());
                 }
@@ -135,10 +135,10 @@ impl Page {
         let listed = |ids: Vec<&&str>| ids.into_iter().copied().collect::<Vec<_>>().join(", ");
         let (gone, new) = (listed(from.difference(to).collect()), listed(to.difference(from).collect()));
         if !gone.is_empty() {
-            self.gone(&format!("depends_on: {gone}"));
+            self.minus(&format!("depends_on: {gone}"));
         }
         if !new.is_empty() {
-            self.new(&format!("depends_on: {new}"));
+            self.plus(&format!("depends_on: {new}"));
         }
         if gone.is_empty() && new.is_empty() {
             let _ = writeln!(self.text, "    depends_on: the same in another order");

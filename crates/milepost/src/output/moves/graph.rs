@@ -36,6 +36,8 @@ pub(super) enum State {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) graph: String,
+    /// What goes on below it, where a line comes in between.
+    pub(super) below: String,
     /// The number of the move in the list, and what it is.
     pub(super) of: Option<(usize, State)>,
 }
@@ -95,7 +97,8 @@ impl<'a> History<'a> {
             if state == State::Passage {
                 let at = columns.len().max(1);
                 let glyph = if one.kind == MoveKind::Undo { '↶' } else { '↷' };
-                rows.push(Row { graph: drawn(&columns, at, glyph), of: Some((number, state)) });
+                let (graph, below) = (drawn(&columns, Some((at, glyph))), drawn(&columns, None));
+                rows.push(Row { graph, below, of: Some((number, state)) });
                 continue;
             }
             let waiting: Vec<usize> = (0..columns.len()).filter(|at| columns[*at] == Some(one.move_id)).collect();
@@ -104,14 +107,15 @@ impl<'a> History<'a> {
                 None => free(&mut columns),
             };
             if waiting.len() > 1 {
-                rows.push(Row { graph: joined(&columns, &waiting), of: None });
+                rows.push(Row { graph: joined(&columns, &waiting), below: String::new(), of: None });
                 waiting[1..].iter().for_each(|other| columns[*other] = None);
             }
             while columns.len() > at + 1 && columns.last() == Some(&None) {
                 columns.pop();
             }
-            rows.push(Row { graph: drawn(&columns, at, glyph(state)), of: Some((number, state)) });
+            let graph = drawn(&columns, Some((at, glyph(state))));
             columns[at] = self.parent(one.move_id);
+            rows.push(Row { graph, below: drawn(&columns, None), of: Some((number, state)) });
         }
         rows
     }
@@ -142,14 +146,15 @@ fn free(columns: &mut Vec<Option<u64>>) -> usize {
     })
 }
 
-/// The columns that go on, and one glyph.
-fn drawn(columns: &[Option<u64>], at: usize, glyph: char) -> String {
-    let cell = |column: usize| match columns.get(column) {
-        _ if column == at => glyph,
-        Some(Some(_)) => '│',
+/// The columns that go on, and a glyph in one of them.
+fn drawn(columns: &[Option<u64>], glyph: Option<(usize, char)>) -> String {
+    let cell = |column: usize| match (glyph, columns.get(column)) {
+        (Some((at, glyph)), _) if column == at => glyph,
+        (_, Some(Some(_))) => '│',
         _ => ' ',
     };
-    spaced((0..columns.len().max(at + 1)).map(|column| (cell(column), ' ')))
+    let width = glyph.map_or(0, |(at, _)| at + 1).max(columns.len());
+    spaced((0..width).map(|column| (cell(column), ' ')))
 }
 
 /// Columns that meet in the first of them.

@@ -34,8 +34,8 @@ pub(crate) fn shown(tag: &str, moves: &[Move], now: Timestamp, colours: bool) ->
         let line = format!("{start}  {}  {}{}", hash(&one.to_version_hash), by_whom(one, now), note(state, tag));
         let _ = writeln!(text, "{}", line.trim_end());
         if let Some(message) = &one.message {
-            let margin: String = std::iter::repeat_n(' ', width + digits + 3).collect();
-            let _ = writeln!(text, "{margin}{}", message.lines().next().unwrap_or_default());
+            let margin = width + digits + 3;
+            let _ = writeln!(text, "{:<margin$}{}", row.below, message.lines().next().unwrap_or_default());
         }
     }
     text

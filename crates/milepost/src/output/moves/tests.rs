@@ -101,14 +101,18 @@ fn a_page_of_a_long_history_is_drawn_as_far_as_it_goes() {
 #[test]
 fn a_line_says_what_who_and_when() {
     let mut all = moves("m m u1");
-    all[2].message = Some("longer videos\nand more".to_owned());
+    all[0].message = Some("too long".to_owned());
+    all[1].message = Some("longer videos\nand more".to_owned());
+    all[2].message = Some("first".to_owned());
     assert_eq!(
         shown("main", &all, Timestamp(185_000_000), false),
         "
   ↶ 3  undo, back to 1  sha256:000000000000  alice, 3 min ago
+       too long
 ○   2  move             sha256:000000000000  alice, 3 min ago  (undone)
+│      longer videos
 @   1  move             sha256:000000000000  alice, 3 min ago  ← main
-       longer videos
+       first
 "
         .trim_start_matches('\n')
     );
