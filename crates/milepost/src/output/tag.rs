@@ -42,7 +42,9 @@ pub(crate) fn kind(kind: &str) -> &str {
 pub(crate) fn protection(protection: &Protection) -> Option<String> {
     match protection {
         Protection::Flag(false) => None,
-        Protection::Rules { movers: Some(movers), .. } => Some(format!("moved only by {}", movers.join(", "))),
+        Protection::Rules { movers: Some(movers), .. } if !movers.is_empty() => {
+            Some(format!("moved only by {}", movers.join(", ")))
+        }
         Protection::Flag(true) | Protection::Rules { .. } => Some("yes".to_owned()),
     }
 }
@@ -75,5 +77,6 @@ mod tests {
         assert_eq!(read(json!(false)), None);
         assert_eq!(read(json!(true)).as_deref(), Some("yes"));
         assert_eq!(read(json!({"trust": "protected"})).as_deref(), Some("yes"));
+        assert_eq!(read(json!({"movers": [], "trust": "protected"})).as_deref(), Some("yes"));
     }
 }
