@@ -66,6 +66,32 @@ async fn failed_steps_are_tried_again() {
     api.post(&path, &json!({})).await.is_problem(409, "nothing_failed");
 }
 
+/// Whatever the caller calls it by, each failed step has a signal of its own, and the same call again changes nothing.
+#[tokio::test]
+async fn a_retry_with_an_id_reaches_every_failed_step_once() {
+    let bad = json!({"skill": "fail", "input": {"times": 1, "code": "broken", "retryable": false}});
+    let document = json!({"name": "failing", "on_failure": "continue", "steps": {"a": bad, "b": bad, "c": bad}});
+    let id = "01a1defb-2230-7772-a9d6-506d39a96b23";
+    for (headers, body) in [(&[("idempotency-key", "k1")][..], json!({})), (&[], json!({"signal_id": id}))] {
+        let api = Api::new().await;
+        let run = api.ended_run(&document).await;
+        let path = format!("/api/v1/runs/{run}/retry");
+        let first = api.post_with(&path, headers, &body).await;
+        assert_eq!(first.status, StatusCode::ACCEPTED, "{}", first.body);
+        if let Some(id) = body.get("signal_id") {
+            assert_eq!(&first.body["signal_id"], id);
+        }
+        api.ended(&run).await;
+        let ended = api.get(&format!("/api/v1/runs/{run}")).await.body;
+        assert_eq!(ended["status"], "completed", "{ended}");
+        let again = api.post_with(&path, headers, &body).await;
+        assert_eq!((again.status, &again.body["signal_id"]), (StatusCode::ACCEPTED, &first.body["signal_id"]));
+        let after = api.get(&format!("/api/v1/runs/{run}")).await.body;
+        assert_eq!(after["last_event_seq"], ended["last_event_seq"], "nothing was recorded");
+        api.post(&path, &json!({})).await.is_problem(409, "nothing_failed");
+    }
+}
+
 #[tokio::test]
 async fn a_signal_that_does_not_fit_is_refused() {
     let api = Api::new().await;

@@ -88,7 +88,7 @@ pub(super) fn new_signal(name: &str, id: Option<Uuid>, key: Option<&str>, run: R
 }
 
 /// The id of the signal that this key stands for.
-fn derived(key: &str, name: &str, run: RunId) -> Uuid {
+pub(super) fn derived(key: &str, name: &str, run: RunId) -> Uuid {
     let mut hash = Sha256::new();
     for part in [key.as_bytes(), name.as_bytes(), run.0.as_bytes()] {
         hash.update((part.len() as u64).to_be_bytes());

@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use milepost_core::id::RunId;
 use milepost_core::json::Json as RawJson;
 use milepost_core::run::Signal;
 use milepost_core::status::StepStatus;
@@ -11,7 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::signal::{Accepted, Moved, SignalAccepted, new_signal, send};
+use super::signal::{Accepted, Moved, SignalAccepted, derived, new_signal, send};
 use crate::error::{Problem, Result};
 use crate::extract::{IdempotencyKey, IfMatch, OptionalBody, RunPath};
 use crate::openapi::{NotFound, Problems, WriteProblems};
@@ -33,7 +34,7 @@ pub(super) struct VerbBody {
 }
 
 impl VerbBody {
-    fn signal(self, name: &str, key: Option<&str>, run: milepost_core::id::RunId) -> Signal {
+    fn signal(self, name: &str, key: Option<&str>, run: RunId) -> Signal {
         Signal {
             step: self.step_id,
             payload: self.payload.unwrap_or_else(|| RawJson::trusted("{}")),
@@ -101,13 +102,17 @@ async fn retry(
 }
 
 /// Every failed step, one signal each. Items of a `foreach` step are tried again with their step.
+///
+/// Each signal has an id of its own, made of the caller's; the last one has that itself. So a call that was cut off in the
+/// middle goes on when it is made again, and one that was carried out changes nothing then.
 pub(super) async fn retry_all(
     state: &AppState,
-    run: milepost_core::id::RunId,
+    run: RunId,
     body: &VerbBody,
     key: Option<&str>,
     expected: Option<u64>,
 ) -> Result<Accepted> {
+    const NAME: &str = "RETRY_STEP";
     let view = state.engine.run(run).await?;
     let failed: Vec<&str> = view
         .steps
@@ -115,16 +120,28 @@ pub(super) async fn retry_all(
         .filter(|step| step.status == StepStatus::Failed && !step.step_id.ends_with(']'))
         .map(|step| step.step_id.as_str())
         .collect();
-    let mut answer = None;
-    for (n, step) in failed.iter().enumerate() {
-        let key = key.map(|key| format!("{key}/{step}"));
-        let body = VerbBody { step_id: Some((*step).to_owned()), ..body.clone() };
-        // The first one moves the run, so only for it the caller's ETag can hold.
-        let expected = expected.filter(|_| n == 0);
-        answer = Some(send(state, run, body.signal("RETRY_STEP", key.as_deref(), run), expected).await?);
+    let own = body.signal_id.or_else(|| key.map(|key| derived(key, NAME, run)));
+    let signal = |step: &str, signal_id| {
+        VerbBody { step_id: Some(step.to_owned()), signal_id, ..body.clone() }.signal(NAME, None, run)
+    };
+    let Some((last, others)) = failed.split_last() else {
+        // No step has this name: what was sent before is accepted as it was then, anything else is refused and leaves no
+        // trace.
+        let nothing = || {
+            let detail = format!("no step of run {run} has failed; there is nothing to try again");
+            Problem::new(StatusCode::CONFLICT, "nothing_failed", detail)
+        };
+        let again = signal("", Some(own.ok_or_else(nothing)?));
+        return send(state, run, again, None).await.map_err(|problem| match problem.code() {
+            "unknown_step" => nothing(),
+            _ => problem,
+        });
+    };
+    // The first one moves the run, so only for it the caller's ETag can hold.
+    let mut expected = expected;
+    for step in others {
+        let id = own.map(|own| derived(&own.to_string(), step, run));
+        let _ = send(state, run, signal(step, id), expected.take()).await?;
     }
-    answer.ok_or_else(|| {
-        let detail = format!("no step of run {run} has failed; there is nothing to try again");
-        Problem::new(StatusCode::CONFLICT, "nothing_failed", detail)
-    })
+    send(state, run, signal(last, own), expected).await
 }
