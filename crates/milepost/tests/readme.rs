@@ -1,4 +1,4 @@
-//! The README's tour, run as it stands there: its files, its commands, and every line of output that it shows.
+//! The README's tour and what other pages show, run as it stands there: files, commands, and every line of output.
 
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
@@ -19,6 +19,13 @@ fn the_page_about_the_api_is_true() {
     let mut tour = Tour::new();
     tour.serve();
     assert!(tour.walk("docs/api.md") >= 4, "the page has fewer commands than it had");
+}
+
+#[test]
+fn the_page_about_workers_is_true() {
+    let mut tour = Tour::new();
+    tour.serve();
+    assert!(tour.walk("docs/workers.md") >= 7, "the page has fewer commands than it had");
 }
 
 /// A folder in which the commands of a page are typed, one after the other, with at most one server in the background.
