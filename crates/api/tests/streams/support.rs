@@ -43,7 +43,7 @@ pub(crate) struct Server {
     pub(crate) engine: Arc<Engine>,
     pub(crate) gate: Arc<Semaphore>,
     state: AppState,
-    serving: JoinHandle<std::io::Result<()>>,
+    serving: JoinHandle<()>,
     _folder: Arc<TempDir>,
 }
 
@@ -115,7 +115,7 @@ impl Server {
 
     pub(crate) async fn stop(self) {
         self.drain();
-        within(self.serving).await.unwrap().unwrap();
+        within(self.serving).await.unwrap();
         within(self.engine.shutdown()).await;
     }
 

@@ -44,7 +44,7 @@ pub(crate) struct Server {
     pub(crate) engine: Arc<Engine>,
     pub(crate) url: String,
     state: AppState,
-    answering: JoinHandle<std::io::Result<()>>,
+    answering: JoinHandle<()>,
     /// Removed when the server has gone.
     _file: Option<ServerFile>,
 }
@@ -132,10 +132,9 @@ impl Drop for Server {
     }
 }
 
-fn lost(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> std::io::Error {
+fn lost(ended: Result<(), tokio::task::JoinError>) -> std::io::Error {
     match ended {
-        Ok(Err(error)) => error,
-        Ok(Ok(())) => std::io::Error::other("it stopped by itself"),
+        Ok(()) => std::io::Error::other("it stopped by itself"),
         Err(error) => std::io::Error::other(error),
     }
 }
