@@ -28,4 +28,5 @@ mod timers;
 mod traces;
 mod two_nodes;
 mod updates;
+mod versions;
 mod workers;
