@@ -2,6 +2,7 @@
 
 mod apart;
 mod child;
+mod definitions;
 mod fairness;
 mod follow;
 mod http;
@@ -43,6 +44,7 @@ pub(crate) use worker::BenchWorker;
   milepost bench chain --worker python
   milepost bench workers --idle 10000
   milepost bench fairness --runs 100000
+  milepost bench definitions --runs 100000
   milepost bench limit --runs 2000 --steps 10 --concurrency 64")]
 pub(crate) struct Bench {
     #[arg(value_enum)]
@@ -120,6 +122,8 @@ enum Scenario {
     Workers,
     /// One org has queued `--runs` runs and workers are busy: how long another org's run waits for one
     Fairness,
+    /// A tag that has made `--runs` moves: what reading, patching, moving and undoing cost
+    Definitions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -180,8 +184,12 @@ impl Bench {
         if matches!(self.scenario, Scenario::Server | Scenario::Streams | Scenario::Idle | Scenario::Workers) {
             return self.server(folder.path(), &database).await;
         }
-        if self.scenario == Scenario::Fairness {
-            let line = fairness::fairness(database.open().await?, self.runs).await?;
+        if matches!(self.scenario, Scenario::Fairness | Scenario::Definitions) {
+            let store = database.open().await?;
+            let line = match self.scenario {
+                Scenario::Fairness => fairness::fairness(store, self.runs).await?,
+                _ => definitions::definitions(store, self.runs).await?,
+            };
             crate::print_line(&line.to_string());
             return Ok(ExitCode::SUCCESS);
         }
