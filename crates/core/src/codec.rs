@@ -1,5 +1,7 @@
 //! Events to rows and back. The only place that knows how an event looks in the log.
 
+mod patched;
+
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -24,9 +26,30 @@ pub struct Unreadable {
     reason: String,
 }
 
+/// The rows of events that follow each other. `plan` is the one that the run has after the last of them: it knows the
+/// names of all steps that the run has had.
+#[must_use]
+pub fn encode_all(events: &[Event], run: RunId, plan: &Plan, persisted_at: Timestamp) -> Vec<EventRow> {
+    let patched = |event: &Event| match &event.body {
+        Body::RunPatched(patched) => Some((patched.before, patched.plan)),
+        _ => None,
+    };
+    let mut in_force = events.iter().find_map(patched).map_or(plan.hash, |(before, _)| before);
+    let mut rows = Vec::with_capacity(events.len());
+    for event in events {
+        in_force = patched(event).map_or(in_force, |(_, next)| next);
+        rows.push(encode_under(event, run, plan, &in_force, persisted_at));
+    }
+    rows
+}
+
 /// The row of an event of `run`.
 #[must_use]
 pub fn encode(event: &Event, run: RunId, plan: &Plan, persisted_at: Timestamp) -> EventRow {
+    encode_under(event, run, plan, &plan.hash, persisted_at)
+}
+
+fn encode_under(event: &Event, run: RunId, plan: &Plan, in_force: &Digest, persisted_at: Timestamp) -> EventRow {
     let step_id: Option<Arc<str>> = event.step.map(|step| match step.item {
         None => plan.step(step.step).id.clone(),
         Some(_) => step.name(plan).into(),
@@ -36,7 +59,7 @@ pub fn encode(event: &Event, run: RunId, plan: &Plan, persisted_at: Timestamp) -
         seq: event.seq,
         format: EVENT_FORMAT,
         event_type: Cow::Borrowed(event.body.event_type()),
-        idempotency_key: idempotency_key(event, run, step_id.as_deref(), &plan.hash),
+        idempotency_key: idempotency_key(event, run, step_id.as_deref(), in_force),
         step_id,
         logical_attempt: on_step.then_some(event.logical_attempt),
         engine_attempt: on_step.then_some(event.engine_attempt),
@@ -241,6 +264,7 @@ fn encode_data(body: &Body, plan: &Plan) -> Json {
         Body::RunCancelled { reason } | Body::RunTerminated { reason } => text(&ReasonData { reason: reason.clone() }),
         Body::StepSkipped { reason } => text(&SkippedData { reason: *reason }),
         Body::RunContinued { count } => text(&ContinuedData { count: *count }),
+        Body::RunPatched(patched) => patched::encode(patched, plan),
         Body::StepRetryScheduled { retry_at, reset, operator } => text(&RetryData {
             retry_at: *retry_at,
             reset: reset.iter().map(|step| plan.step(*step).id.to_string()).collect(),
@@ -324,6 +348,7 @@ fn decode_data(event_type: &str, data: &str, plan: &Plan) -> Result<Body, String
         "RunTerminated" => Body::RunTerminated { reason: read::<ReasonData>(data)?.reason },
         "RunReopened" => Body::RunReopened,
         "RunContinued" => Body::RunContinued { count: read::<ContinuedData>(data)?.count },
+        "RunPatched" => Body::RunPatched(Box::new(patched::decode(data, plan)?)),
         "StepStarted" => Body::StepStarted(decode_started(read(data)?)?),
         "StepCompleted" => Body::StepCompleted { output: read::<CompletedData>(data)?.output },
         "StepFailed" => Body::StepFailed { error: read::<ErrorData>(data)?.error },
@@ -395,6 +420,31 @@ fn decode_accepted(data: AcceptedData, plan: &Plan) -> Result<Body, String> {
         Some(name) => Some(StepRef::parse(name, plan).ok_or_else(|| format!("the plan has no step `{name}`"))?),
     };
     Ok(Body::SignalAccepted { name: data.name, step, payload: data.payload })
+}
+
+/// The plan that a run has from this row on: that of its first event, and of every patch.
+///
+/// # Errors
+/// The row is not readable.
+pub fn plan_from(row: &EventRow) -> Result<Option<Digest>, Unreadable> {
+    let read = match &*row.event_type {
+        "RunQueued" => read::<QueuedData>(row.data.as_str()).map(|data| Some(data.plan_hash)),
+        "RunPatched" => patched::plans(row.data.as_str()).map(|(_, plan)| Some(plan)),
+        _ => Ok(None),
+    };
+    read.map_err(|reason| Unreadable { seq: row.seq, event_type: row.event_type.to_string(), reason })
+}
+
+/// The plan before a patch and the one that it made; `None` for rows of all other kinds.
+///
+/// # Errors
+/// The row is not readable.
+pub fn patched_plans(row: &EventRow) -> Result<Option<(Digest, Digest)>, Unreadable> {
+    if row.event_type != "RunPatched" {
+        return Ok(None);
+    }
+    let read = patched::plans(row.data.as_str()).map(Some);
+    read.map_err(|reason| Unreadable { seq: row.seq, event_type: row.event_type.to_string(), reason })
 }
 
 /// The value that a row carries: a step's output, a run's payload, a signal's payload.

@@ -118,6 +118,8 @@ pub enum Body {
     RunContinued {
         count: u32,
     },
+    /// The definition was changed: from here on the run follows another plan.
+    RunPatched(Box<Patched>),
     StepStarted(Started),
     /// Without an output of its own: the list of its items' outputs.
     StepCompleted {
@@ -186,6 +188,41 @@ pub struct ParentStep {
     pub depth: u32,
 }
 
+/// A change of a run's definition, and what it means for its steps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Patched {
+    /// The plan that the run had.
+    pub before: Digest,
+    /// The plan that it has now.
+    pub plan: Digest,
+    /// RFC 6902, as it was given. An undone patch needs none.
+    pub ops: Option<Json>,
+    pub message: Option<String>,
+    /// Who asked for it.
+    pub by: Option<String>,
+    /// The step whose output had the patch in it.
+    pub step: Option<StepRef>,
+    /// The patch that this one takes back.
+    pub undoes: Option<SignalId>,
+    pub added: Vec<StepIndex>,
+    pub changed: Vec<StepIndex>,
+    pub removed: Vec<SetBack>,
+    /// Had ended, and run again.
+    pub rerun: Vec<SetBack>,
+    /// Had been skipped for a failure that holds them back no more.
+    pub reset: Vec<StepIndex>,
+    /// Steps of the plan that it has now.
+    pub steps_total: u32,
+}
+
+/// A step that stands as if it had never begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetBack {
+    pub step: StepIndex,
+    /// How many items it had.
+    pub items: u32,
+}
+
 /// How a step began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Started {
@@ -227,6 +264,7 @@ impl Body {
             Body::RunTerminated { .. } => "RunTerminated",
             Body::RunReopened => "RunReopened",
             Body::RunContinued { .. } => "RunContinued",
+            Body::RunPatched(_) => "RunPatched",
             Body::StepStarted(_) => "StepStarted",
             Body::StepCompleted { .. } => "StepCompleted",
             Body::StepFailed { .. } => "StepFailed",
@@ -262,9 +300,29 @@ impl Body {
             Body::SignalAccepted { payload, .. } => payload.len(),
             Body::RunFailed { error } | Body::StepFailed { error } => error.message.len(),
             Body::StepRetryScheduled { reset, .. } => reset.len() * 16,
+            Body::RunPatched(patched) => patched.size(),
             _ => 0,
         };
         128 + variable as u64
+    }
+}
+
+impl Patched {
+    fn size(&self) -> usize {
+        let steps = self.added.len() + self.changed.len() + self.removed.len() + self.rerun.len() + self.reset.len();
+        self.ops.as_ref().map_or(0, Json::len) + steps * 16
+    }
+}
+
+impl SignalId {
+    /// Of the patch that an attempt returned. Derived, so that an attempt has one, however often it is told of.
+    #[must_use]
+    pub fn of_self_patch(run: RunId, step: &str, logical_attempt: u32) -> SignalId {
+        let attempt = logical_attempt.to_be_bytes();
+        let parts = [b"milepost.self_patch".as_slice(), run.0.as_bytes(), step.as_bytes(), &attempt];
+        let mut bytes = [0_u8; 16];
+        bytes.copy_from_slice(&Digest::of_parts(parts).0[..16]);
+        SignalId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 }
 

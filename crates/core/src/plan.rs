@@ -1,7 +1,9 @@
 //! A plan: a document that was read, checked and made ready to run. Immutable and shared by all runs of that document.
 //!
-//! **Invariant:** a plan is a function of the canonical document alone. Steps are numbered in the order of their ids, so
-//! a checkpoint's bitmap means the same for ever.
+//! **Invariant:** a plan is a function of its stored text alone. Steps are numbered in the order of their ids, so a
+//! checkpoint's bitmap means the same for ever; a plan that a patch made says in its text which numbers its steps have.
+//! **Invariant:** a step's number never changes while its run lasts, and is never another's: who has a task in hand may be
+//! told from its number, whatever was patched meanwhile.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,9 +28,14 @@ pub struct Plan {
     pub approval: bool,
     pub on_failure: OnFailure,
     pub concurrency: Option<Concurrency>,
-    /// Sorted by id.
+    /// Steps may return patches of their own run, so many and so large.
+    pub self_patch: Option<SelfPatch>,
+    /// The plan that the run had before this one, if it is one that a patch made.
+    pub after: Option<Digest>,
+    /// By number: sorted by id. In a plan that a patch made, the steps of the plan before it keep their numbers, those that
+    /// are gone as well, and new ones follow.
     pub steps: Vec<PlanStep>,
-    /// Every step after all that it depends on; ties by id. For showing, not for running.
+    /// Every step after all that it depends on; ties by number. Steps that are gone are not among them.
     pub order: Vec<StepIndex>,
     /// Steps that nothing depends on: their outputs are the run's output.
     pub last_steps: Vec<StepIndex>,
@@ -47,6 +54,21 @@ impl Plan {
     pub fn step(&self, index: StepIndex) -> &PlanStep {
         &self.steps[index as usize]
     }
+
+    /// How many steps there are to run.
+    #[must_use]
+    pub fn steps_total(&self) -> u32 {
+        u32::try_from(self.order.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// How far steps may change the plan of their own run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SelfPatch {
+    /// Patches of one run.
+    pub max_patches: u32,
+    /// Steps that the plan may have after one.
+    pub max_steps: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +103,7 @@ pub enum OnLimit {
 }
 
 /// How many steps with the same key may be in the hands of workers at once, whatever their runs and workflows.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct StepConcurrency {
     /// Sees what the step's input sees; yields a string, a number or a boolean.
     pub key: Template,
@@ -137,6 +159,28 @@ pub struct PlanStep {
     pub secrets: Vec<(Arc<str>, Arc<str>)>,
     /// SHA-256 of the step's definition with the defaults filled in, part of its cache key.
     pub digest: Digest,
+    /// A patch took it away. What it did is in the log, and its number is nobody else's.
+    pub removed: bool,
+}
+
+impl PlanStep {
+    /// Whether a result of one is a result of the other. How often, how long and in which line it is tried does not count.
+    #[must_use]
+    pub fn does_the_same(&self, other: &PlanStep) -> bool {
+        (&self.skill, &self.input, &self.when, &self.foreach)
+            == (&other.skill, &other.input, &other.when, &other.foreach)
+            && (&self.depends_on, self.runtime, &self.push) == (&other.depends_on, other.runtime, &other.push)
+            && (&self.env, &self.secrets) == (&other.env, &other.secrets)
+    }
+
+    /// Whether nothing about it differs but words.
+    #[must_use]
+    pub fn is_the_same(&self, other: &PlanStep) -> bool {
+        self.does_the_same(other)
+            && (&self.retry, self.timeout_ms, self.heartbeat_timeout_ms)
+                == (&other.retry, other.timeout_ms, other.heartbeat_timeout_ms)
+            && (&self.queue, &self.concurrency, self.cache) == (&other.queue, &other.concurrency, other.cache)
+    }
 }
 
 /// Who carries a step out.

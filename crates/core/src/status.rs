@@ -88,6 +88,8 @@ words! {
         UpstreamFailed = "upstream_failed",
         Cancelled = "cancelled",
         Operator = "operator",
+        /// A patch took the step away.
+        Removed = "removed",
     }
 }
 

@@ -18,6 +18,7 @@ mod json;
 mod merge;
 pub(crate) mod near;
 mod node;
+mod numbered;
 mod patch;
 mod planner;
 mod problem;
@@ -38,6 +39,7 @@ use crate::plan::Plan;
 pub use diff::{Diff, FieldDiff, Operation, StepChange, StepDiff, diff};
 pub use merge::{Conflict, ConflictKind, Merged, merge};
 use node::{Data, Node, Position};
+pub use numbered::{patch_run, unpatch_run, without_numbers};
 pub use patch::{PatchError, patch, patched};
 pub use problem::Problem;
 use problem::{Problems, Trail};
@@ -111,17 +113,19 @@ pub fn load_value(value: &Value, limits: &Limits) -> Result<Loaded, Vec<Problem>
 /// # Errors
 /// The text is not a canonical document: it was damaged, or stored by a newer version.
 pub fn load_stored(canonical: &str) -> Result<Plan, Vec<Problem>> {
-    let node: Node = serde_json::from_str(canonical)
+    let mut node: Node = serde_json::from_str(canonical)
         .map_err(|error| single("not_yaml", &format!("the stored document is not JSON: {error}")))?;
     let mut problems = Problems::default();
-    let plan = planner::plan(&node, Digest::of(canonical.as_bytes()), &unlimited(), &mut problems);
+    let numbering = numbered::take(&mut node).map_err(|reason| single("bad_value", &reason))?;
+    let hash = Digest::of(canonical.as_bytes());
+    let plan = planner::plan(&node, hash, numbering.as_ref(), &unlimited(), &mut problems);
     plan.filter(|_| problems.is_empty()).ok_or_else(|| problems.into_sorted())
 }
 
 fn load_node(node: &Node, limits: &Limits, problems: &mut Problems) -> Option<Loaded> {
     let canonical = canonical::write(&canonical_value(node));
     let hash = Digest::of(canonical.as_bytes());
-    let plan = planner::plan(node, hash, limits, problems)?;
+    let plan = planner::plan(node, hash, None, limits, problems)?;
     Some(Loaded { canonical, hash, plan })
 }
 

@@ -22,6 +22,17 @@ pub enum PatchError {
     Invalid(Vec<Problem>),
 }
 
+impl PatchError {
+    /// What is wrong, in one text: the problems are named as well.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        const SHOWN: usize = 5;
+        let PatchError::Invalid(problems) = self else { return self.to_string() };
+        let told: Vec<String> = problems.iter().take(SHOWN).map(ToString::to_string).collect();
+        format!("{self}: {}", told.join("; "))
+    }
+}
+
 /// Applies a patch to a document's canonical form, and reads what it made of it.
 ///
 /// # Errors

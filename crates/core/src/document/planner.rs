@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::compile::template;
 use super::node::{Data, Node};
+use super::numbered::Numbering;
 use super::problem::{Problems, Trail};
 use super::schema::PayloadSchema;
 use super::section::Section;
@@ -15,9 +16,9 @@ use super::{extras, graph};
 use crate::expression::{Bindings, CompileError};
 use crate::hash::Digest;
 use crate::limits::Limits;
-use crate::plan::{Change, Concurrency, DocumentKind, OnFailure, OnLimit, Plan, PlanStep, StepIndex};
+use crate::plan::{Change, Concurrency, DocumentKind, OnFailure, OnLimit, Plan, PlanStep, SelfPatch, StepIndex};
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "kind",
     "name",
     "version",
@@ -27,14 +28,22 @@ const KEYS: [&str; 12] = [
     "on_failure",
     "concurrency",
     "approval",
+    "self_patch",
     "steps",
     "changes",
     "tunables",
 ];
 static ROOT: Trail<'static> = Trail::Root;
 
-/// Plans a document. What it returns counts only when no problem was added.
-pub(super) fn plan(node: &Node, hash: Digest, limits: &Limits, problems: &mut Problems) -> Option<Plan> {
+/// Plans a document; of one that a patch made, `numbering` says which numbers its steps have. What it returns counts only
+/// when no problem was added.
+pub(super) fn plan(
+    node: &Node,
+    hash: Digest,
+    numbering: Option<&Numbering>,
+    limits: &Limits,
+    problems: &mut Problems,
+) -> Option<Plan> {
     let section = Section::of(node, &ROOT, problems)?;
     section.only(&KEYS, problems);
     section.text("description", problems);
@@ -51,7 +60,8 @@ pub(super) fn plan(node: &Node, hash: Digest, limits: &Limits, problems: &mut Pr
     let on_failure = section.choice("on_failure", &on_failure, problems).unwrap_or(OnFailure::Stop);
     let concurrency = concurrency(&section, limits, problems);
     let approval = section.flag("approval", problems).unwrap_or(false);
-    let Steps { steps, order, last_steps, changes, index } = plan_steps(&section, limits, problems)?;
+    let self_patch = self_patch(&section, problems);
+    let Steps { steps, order, last_steps, changes, index } = plan_steps(&section, numbering, limits, problems)?;
     Some(Plan {
         hash,
         kind,
@@ -61,6 +71,8 @@ pub(super) fn plan(node: &Node, hash: Digest, limits: &Limits, problems: &mut Pr
         approval,
         on_failure,
         concurrency,
+        self_patch,
+        after: numbering.map(|numbering| numbering.after),
         steps,
         order,
         last_steps,
@@ -113,6 +125,20 @@ fn concurrency(section: &Section<'_, '_>, limits: &Limits, problems: &mut Proble
     Some(Concurrency { key, limit: u32::try_from(limit).unwrap_or(u32::MAX), on_limit })
 }
 
+/// Without this section, what steps return is data and nothing else.
+fn self_patch(section: &Section<'_, '_>, problems: &mut Problems) -> Option<SelfPatch> {
+    const MAX_PATCHES: u32 = 10;
+    const MAX_STEPS: u32 = 100;
+    let trail = ROOT.key("self_patch");
+    let inner = Section::of(&section.get("self_patch")?.node, &trail, problems)?;
+    inner.only(&["max_patches", "max_steps"], problems);
+    let mut number = |key, otherwise| {
+        let given = inner.integer(key, 1, u64::from(u32::MAX), problems);
+        given.map_or(otherwise, |number| u32::try_from(number).unwrap_or(u32::MAX))
+    };
+    Some(SelfPatch { max_patches: number("max_patches", MAX_PATCHES), max_steps: number("max_steps", MAX_STEPS) })
+}
+
 struct Steps {
     steps: Vec<PlanStep>,
     order: Vec<StepIndex>,
@@ -121,7 +147,20 @@ struct Steps {
     index: HashMap<Arc<str>, StepIndex>,
 }
 
-fn plan_steps(section: &Section<'_, '_>, limits: &Limits, problems: &mut Problems) -> Option<Steps> {
+impl Steps {
+    fn without_removed(mut self) -> Steps {
+        self.order.retain(|step| !self.steps[*step as usize].removed);
+        self.last_steps.retain(|step| !self.steps[*step as usize].removed);
+        self
+    }
+}
+
+fn plan_steps(
+    section: &Section<'_, '_>,
+    numbering: Option<&Numbering>,
+    limits: &Limits,
+    problems: &mut Problems,
+) -> Option<Steps> {
     let defaults = defaults(section, limits, problems);
     let entry = section.required("steps", problems)?;
     let written = steps::find(&entry.node, limits, problems);
@@ -131,13 +170,22 @@ fn plan_steps(section: &Section<'_, '_>, limits: &Limits, problems: &mut Problem
         return None;
     }
     let ids: Vec<Arc<str>> = written.iter().map(|step| Arc::from(step.id)).collect();
-    let index: HashMap<Arc<str>, StepIndex> = ids.iter().cloned().zip(0..).collect();
+    let index = match numbering {
+        None => ids.iter().cloned().zip(0..).collect(),
+        Some(numbering) => numbering.index_of(&ids, problems)?,
+    };
     let changes = extras(section, &index, problems);
     let planner = Planner { limits, defaults: &defaults, index: &index, ids: &ids, suggestions_left: Cell::new(50) };
     let planned: Vec<Option<PlanStep>> =
         written.iter().zip(&ids).map(|(step, id)| planner.plan(step, id, problems)).collect();
     let steps = planned.into_iter().collect::<Option<Vec<PlanStep>>>()?;
-    connect(steps, index, changes, &written, problems)
+    match numbering {
+        None => connect(steps, index, changes, &written, problems),
+        // A patch made it of a document without circles, so none is told of at its place.
+        Some(numbering) => {
+            Some(connect(numbering.place(steps), numbering.all(), changes, &[], problems)?.without_removed())
+        }
+    }
 }
 
 fn defaults(section: &Section<'_, '_>, limits: &Limits, problems: &mut Problems) -> Settings {
@@ -194,8 +242,8 @@ fn refuse_circle(circle: &[StepIndex], steps: &[PlanStep], written: &[Written<'_
     if circle.len() > SHOWN {
         way.extend(["…", way[0]]);
     }
-    let first = &written[circle[0] as usize];
-    let steps = ROOT.key("steps");
+    let at = written.get(circle[0] as usize).map_or_else(Default::default, |first| first.at);
+    let all = ROOT.key("steps");
     let message = format!("steps wait for each other: {}", way.join(" → "));
-    problems.add("cycle", first.at, &steps.key(first.id), message);
+    problems.add("cycle", at, &all.key(&steps[circle[0] as usize].id), message);
 }

@@ -265,6 +265,7 @@ fn step(
         env: settings.env.unwrap_or_default(),
         secrets: settings.secrets.unwrap_or_default(),
         digest,
+        removed: false,
     }
 }
 

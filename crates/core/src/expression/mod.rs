@@ -118,6 +118,13 @@ impl fmt::Debug for Expression {
     }
 }
 
+/// The same text about the same steps.
+impl PartialEq for Expression {
+    fn eq(&self, other: &Expression) -> bool {
+        (&self.source, &self.steps) == (&other.source, &other.steps)
+    }
+}
+
 impl Expression {
     /// Compiles what stands between `${{` and `}}`.
     pub(crate) fn compile(source: &str, bindings: &Bindings<'_>) -> Result<Expression, CompileError> {

@@ -9,7 +9,7 @@ use super::{EvalError, Expression, Scope};
 use crate::plan::StepIndex;
 
 /// A JSON value with expressions inside, compiled.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Template {
     root: Part,
     steps: Vec<StepIndex>,
@@ -17,7 +17,7 @@ pub struct Template {
 }
 
 /// One value of a template. Subtrees without expressions are one constant.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Part {
     Constant(Value),
     Value(Expression),
@@ -26,7 +26,7 @@ pub(crate) enum Part {
     Map(Vec<(String, Part)>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Piece {
     Literal(String),
     Value(Expression),

@@ -66,6 +66,7 @@ impl RunState {
             (Body::RunFailed { .. }, None) => self.run_failed(),
             (Body::RunCancelled { .. } | Body::RunTerminated { .. }, None) => self.run_stopped(),
             (Body::RunContinued { count }, None) => self.run_continued(*count),
+            (Body::RunPatched(patched), None) => self.run_patched(event, patched)?,
             (Body::SignalRejected { .. }, None) => self.remember_signal(event),
             (Body::SignalAccepted { name, step, payload }, None) => {
                 self.remember_signal(event);
@@ -142,13 +143,17 @@ impl RunState {
         self.bytes_since_continue = 0;
     }
 
-    fn remember_signal(&mut self, event: &Event) {
+    pub(super) fn remember_id(&mut self, event: &Event) {
         if let Some(signal) = event.signal {
             if self.seen_signals.len() == REMEMBERED_SIGNALS {
                 self.seen_signals.pop_front();
             }
             self.seen_signals.push_back(signal);
         }
+    }
+
+    fn remember_signal(&mut self, event: &Event) {
+        self.remember_id(event);
         while self.signal_times.front().is_some_and(|at| event.at.ms_since(*at) >= 60_000) {
             self.signal_times.pop_front();
         }
@@ -393,7 +398,7 @@ impl RunState {
     }
 
     /// Its turn has come: the dependencies are satisfied, or an attempt is to be made again.
-    fn make_ready(&mut self, step: StepRef) {
+    pub(super) fn make_ready(&mut self, step: StepRef) {
         let state = self.step_mut(step).expect("the caller looked at it");
         state.phase = Phase::Ready;
         self.ready.insert(step);
@@ -401,13 +406,13 @@ impl RunState {
     }
 
     /// It will not begin after all.
-    fn leave_line(&mut self, step: StepRef) {
+    pub(super) fn leave_line(&mut self, step: StepRef) {
         if self.ready.remove(&step) {
             self.scratch.gone.push((step, false));
         }
     }
 
-    fn end_backoff(&mut self, step: StepRef) {
+    pub(super) fn end_backoff(&mut self, step: StepRef) {
         if let Some(seq) = self.backoff.remove(&step) {
             self.disarm(seq);
         }
@@ -459,6 +464,6 @@ fn quoted(error: &ErrorInfo) -> ErrorInfo {
     ErrorInfo { code: error.code.clone(), message, retryable: error.retryable }
 }
 
-fn illegal(event: &Event, reason: impl Into<String>) -> Illegal {
+pub(super) fn illegal(event: &Event, reason: impl Into<String>) -> Illegal {
     Illegal { seq: event.seq, event_type: event.body.event_type(), reason: reason.into() }
 }

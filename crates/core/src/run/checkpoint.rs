@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use self::bytes::{Reader, checksum, cut, put_number, put_steps};
 
 use super::items::{ItemSteps, Items};
-use super::state::{Buffered, Failure, Phase, RunState, Running, RunningKind, Scratch, StepState, Timer, TimerPurpose};
+use super::state::{
+    Buffered, Failure, PatchRecord, Phase, RunState, Running, RunningKind, Scratch, StepState, Timer, TimerPurpose,
+};
 use crate::event::{ErrorInfo, ParentStep, StepRef};
 use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId, SignalId};
@@ -58,6 +60,10 @@ struct Head {
     inbox: BTreeMap<String, Vec<(u64, Option<StepKey>)>>,
     seen_signals: VecDeque<SignalId>,
     signal_times: Vec<i64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    patches: Vec<PatchHead>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    self_patches: u32,
     continues: u32,
     steps_since_continue: u32,
     bytes_since_continue: u64,
@@ -74,6 +80,14 @@ struct Over {
     items: usize,
     failed: u32,
     checksum: u64,
+}
+
+/// A patch that may be taken back: its id, the plan before it, and the steps that it touched with their attempts.
+type PatchHead = (SignalId, Digest, Vec<(StepIndex, u32, u32)>);
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 type StepKey = (StepIndex, Option<u32>);
@@ -163,6 +177,8 @@ impl RunState {
             inbox: self.inbox.iter().map(|(name, line)| (name.clone(), buffered(line))).collect(),
             seen_signals: self.seen_signals.clone(),
             signal_times: self.signal_times.iter().map(|at| at.0).collect(),
+            patches: self.patches.iter().map(|patch| (patch.id, patch.before, patch.touched.clone())).collect(),
+            self_patches: self.self_patches,
             continues: self.continues,
             steps_since_continue: self.steps_since_continue,
             bytes_since_continue: self.bytes_since_continue,
@@ -240,7 +256,7 @@ impl RunState {
 }
 
 /// Dependencies that are not satisfied: known from the steps' phases.
-fn count_open(steps: &mut [StepState], plan: &Plan) {
+pub(super) fn count_open(steps: &mut [StepState], plan: &Plan) {
     let satisfied: Vec<bool> = steps
         .iter()
         .map(|step| match step.phase {
@@ -378,6 +394,12 @@ impl Head {
                 .collect(),
             seen_signals: self.seen_signals,
             signal_times: self.signal_times.into_iter().map(Timestamp).collect(),
+            patches: self
+                .patches
+                .into_iter()
+                .map(|(id, before, touched)| PatchRecord { id, before, touched })
+                .collect(),
+            self_patches: self.self_patches,
             continues: self.continues,
             steps_since_continue: self.steps_since_continue,
             bytes_since_continue: self.bytes_since_continue,
@@ -402,7 +424,7 @@ fn count_items(items: &mut Items, step: StepIndex, running: &BTreeMap<StepRef, R
     items.running = u32::try_from(running.range(of_step).count()).unwrap_or(u32::MAX);
 }
 
-fn count(steps: &[StepState], fits: impl Fn(&StepState) -> bool) -> u32 {
+pub(super) fn count(steps: &[StepState], fits: impl Fn(&StepState) -> bool) -> u32 {
     u32::try_from(steps.iter().filter(|step| fits(step)).count()).unwrap_or(u32::MAX)
 }
 

@@ -22,10 +22,13 @@ mod items;
 mod lease;
 mod look;
 mod operator;
+mod patch;
+mod patched;
 mod preview;
 mod ready;
 mod recover;
 mod retry;
+mod self_patch;
 mod signal;
 mod start;
 mod state;
@@ -44,7 +47,7 @@ use crate::event::{Body, ErrorInfo, Event, Lease, StepRef};
 use crate::id::{NodeId, RunId, SignalId};
 use crate::json::Json;
 use crate::limits::Limits;
-use crate::plan::StepIndex;
+use crate::plan::{Plan, StepIndex};
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
 
@@ -52,6 +55,7 @@ pub use apply::Illegal;
 pub use attempts::{Attempt, AttemptStatus, attempts};
 pub use checkpoint::{CHECKPOINT_FORMAT, UnreadableCheckpoint};
 pub use look::{ItemCounts, ResolvedInput, unknown_step};
+pub use patch::{PatchEffects, PatchRun};
 pub use preview::{StepOutlook, StepPreview};
 pub use start::{SlotQuestion, StartRun, Starting};
 pub use state::{RunState, TimerChange};
@@ -107,6 +111,13 @@ pub enum Command {
     /// This node takes the run over from one that is gone; `None` when nobody had it.
     Adopt {
         lost: Option<NodeId>,
+    },
+    /// The definition is to be another from here on.
+    Patch(Box<PatchRun>),
+    /// `Complete` or `Report` of an attempt that returned a patch, with the plan that the patch makes, or why it makes none.
+    Patching {
+        outcome: Box<Command>,
+        plan: Result<Arc<Plan>, String>,
     },
     /// The missing facts are there now.
     Continue,
@@ -230,6 +241,9 @@ pub struct Decision {
     pub effects: Vec<Effect>,
     /// Sequence numbers of events whose content is needed before this can be committed.
     pub missing: Vec<u64>,
+    /// The attempt returned this patch: nothing was decided, as the plan that it makes is needed first
+    /// ([`Command::Patching`]).
+    pub patch: Option<Json>,
 }
 
 /// Why a command was not carried out. Nothing was changed.
@@ -262,6 +276,8 @@ pub enum RejectionKind {
 impl Rejection {
     /// The code of a command that named the event at which the run had to stand.
     pub const MOVED: &'static str = "precondition_failed";
+    /// The code of a patch that was made for a plan which the run no longer has.
+    pub const PLAN_MOVED: &'static str = "plan_moved";
 
     pub(crate) fn new(kind: RejectionKind, code: &'static str, message: impl Into<String>) -> Rejection {
         Rejection { kind, code, message: message.into() }
@@ -323,6 +339,8 @@ pub fn decide(state: &mut RunState, command: Command, context: &Context<'_>) -> 
         Command::ChildEnded { child, outcome } => decider.child_ended(child, outcome)?,
         Command::SlotsHeld { held } => decider.slots_held(held)?,
         Command::Adopt { lost } => decider.adopt(lost),
+        Command::Patch(patch) => decider.patch(*patch)?,
+        Command::Patching { outcome, plan } => decider.complete_patching(*outcome, plan)?,
         Command::Continue => decider.unblock(),
     }
     decider.finish()
@@ -335,12 +353,14 @@ struct Decider<'a> {
     decision: Decision,
     /// The signal that this is about.
     signal: Option<SignalId>,
+    /// What became of the patch that the attempt returned.
+    prepared: Option<Result<Arc<Plan>, String>>,
     broken: Option<Illegal>,
 }
 
 impl<'a> Decider<'a> {
     fn new(state: &'a mut RunState, context: &'a Context<'a>) -> Decider<'a> {
-        Decider { state, context, decision: Decision::default(), signal: None, broken: None }
+        Decider { state, context, decision: Decision::default(), signal: None, prepared: None, broken: None }
     }
 
     /// Follows up on all that became ready, ends the run if it is over, rotates its history if it is long.

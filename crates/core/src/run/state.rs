@@ -8,9 +8,10 @@ use serde_json::Value;
 use super::TaskRef;
 use super::items::Items;
 use crate::event::{ErrorInfo, ParentStep, Queued, StepRef};
+use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId, SignalId};
 use crate::json::Json;
-use crate::plan::{OnFailure, Plan, StepIndex};
+use crate::plan::{OnFailure, Plan, PlanStep, StepIndex};
 use crate::status::{RunStatus, SkipReason, StepStatus};
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
@@ -68,6 +69,10 @@ pub struct RunState {
     pub(super) seen_signals: VecDeque<SignalId>,
     /// When the latest signals came, for the limit per minute.
     pub(super) signal_times: VecDeque<Timestamp>,
+    /// Patches that may be taken back, the newest last.
+    pub(super) patches: VecDeque<PatchRecord>,
+    /// How many patches the run's own steps have returned.
+    pub(super) self_patches: u32,
     pub(super) continues: u32,
     pub(super) steps_since_continue: u32,
     pub(super) bytes_since_continue: u64,
@@ -91,6 +96,8 @@ pub(super) struct Scratch {
     pub(super) run_value: OnceLock<Value>,
     /// The lists of the `foreach` steps whose items are being handed out.
     pub(super) items: BTreeMap<StepIndex, Vec<Value>>,
+    /// Plans that the run is about to follow.
+    pub(super) plans: BTreeMap<Digest, Arc<Plan>>,
 }
 
 #[derive(Clone, Debug)]
@@ -123,6 +130,16 @@ pub(super) struct Failure {
     pub(super) seq: u64,
     pub(super) step: StepRef,
     pub(super) error: ErrorInfo,
+}
+
+/// A patch of the run's definition, as far as taking it back needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PatchRecord {
+    pub(super) id: SignalId,
+    /// The plan before it.
+    pub(super) before: Digest,
+    /// The steps that it made what they are, with their attempts at that time.
+    pub(super) touched: Vec<(StepIndex, u32, u32)>,
 }
 
 /// A signal that waits for a step that wants it.
@@ -183,6 +200,11 @@ impl StepState {
     pub(super) fn new(open: u32) -> StepState {
         StepState { phase: Phase::Pending, open, logical_attempt: 0, engine_attempt: 0, spent: 0, output_seq: 0 }
     }
+
+    /// Of a number whose step is gone.
+    pub(super) fn removed() -> StepState {
+        StepState { phase: Phase::Skipped(SkipReason::Removed), ..StepState::new(0) }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -229,11 +251,11 @@ pub(super) enum TimerPurpose {
 
 impl RunState {
     pub(super) fn new(run: RunId, plan: Arc<Plan>, queued: &Queued, at: Timestamp) -> RunState {
-        let steps: Vec<StepState> = plan
-            .steps
-            .iter()
-            .map(|step| StepState::new(u32::try_from(step.depends_on.len()).unwrap_or(u32::MAX)))
-            .collect();
+        let step_state = |step: &PlanStep| match step.removed {
+            false => StepState::new(u32::try_from(step.depends_on.len()).unwrap_or(u32::MAX)),
+            true => StepState::removed(),
+        };
+        let steps: Vec<StepState> = plan.steps.iter().map(step_state).collect();
         RunState {
             org: queued.org,
             run,
@@ -244,7 +266,7 @@ impl RunState {
             slot_key: queued.slot_key.clone(),
             parent: queued.parent.clone(),
             trace: queued.trace,
-            unfinished: u32::try_from(steps.len()).unwrap_or(u32::MAX),
+            unfinished: plan.steps_total(),
             plan,
             steps,
             items: BTreeMap::new(),
@@ -265,6 +287,8 @@ impl RunState {
             inbox: BTreeMap::new(),
             seen_signals: VecDeque::new(),
             signal_times: VecDeque::new(),
+            patches: VecDeque::new(),
+            self_patches: 0,
             continues: 0,
             steps_since_continue: 0,
             bytes_since_continue: 0,
@@ -425,6 +449,11 @@ impl RunState {
         if let Some(old) = self.scratch.facts.insert(seq, Fact::new(json)) {
             self.scratch.fact_bytes -= old.json.len();
         }
+    }
+
+    /// Tells the state of a plan that its log goes on with.
+    pub fn learn_plan(&mut self, plan: Arc<Plan>) {
+        self.scratch.plans.insert(plan.hash, plan);
     }
 
     /// Roughly how many bytes this state takes in memory.

@@ -83,7 +83,10 @@ impl Decider<'_> {
             self.step_has_failed(task.step, task.logical_attempt, task.engine_attempt, error);
             return Ok(());
         }
-        self.step_has_completed(task.step, task.logical_attempt, task.engine_attempt, output);
+        match self.returned_patch(task.step, &output) {
+            Some(ops) => self.complete_with_patch(task, output, ops),
+            None => self.step_has_completed(task.step, task.logical_attempt, task.engine_attempt, output),
+        }
         Ok(())
     }
 

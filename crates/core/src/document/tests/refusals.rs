@@ -30,7 +30,7 @@ fn an_unknown_and_a_missing_key() {
         "name: x\nstep:\n  a: {skill: noop}\n",
         &[
             "missing_key 1:1 the key `steps` is missing",
-            "unknown_key 2:1 /step: there is no key `step` here; known are kind, name, version, description, params, defaults, on_failure, concurrency, approval, steps, changes, tunables (did you mean `steps`?)",
+            "unknown_key 2:1 /step: there is no key `step` here; known are kind, name, version, description, params, defaults, on_failure, concurrency, approval, self_patch, steps, changes, tunables (did you mean `steps`?)",
         ],
     );
 }

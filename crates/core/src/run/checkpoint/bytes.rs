@@ -70,6 +70,7 @@ fn phase_code(phase: Phase) -> u8 {
         Phase::Skipped(SkipReason::UpstreamFailed) => 8,
         Phase::Skipped(SkipReason::Cancelled) => 9,
         Phase::Skipped(SkipReason::Operator) => 10,
+        Phase::Skipped(SkipReason::Removed) => 12,
     }
 }
 
@@ -86,6 +87,7 @@ fn phase_of(code: u8) -> Result<Phase, UnreadableCheckpoint> {
         8 => Phase::Skipped(SkipReason::UpstreamFailed),
         9 => Phase::Skipped(SkipReason::Cancelled),
         10 => Phase::Skipped(SkipReason::Operator),
+        12 => Phase::Skipped(SkipReason::Removed),
         _ => return Err(UnreadableCheckpoint(format!("a step has the phase {code}"))),
     })
 }

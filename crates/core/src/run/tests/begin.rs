@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::harness::{Run, START, json, plan, run_id};
+use super::harness::{Run, START, json, load, run_id};
 use super::invariants::Watcher;
+use crate::document::Loaded;
 use crate::event::ParentStep;
 use crate::id::{NodeId, OrgId, RunId};
 use crate::limits::Limits;
@@ -14,6 +15,8 @@ use crate::run::{Context, Rejection, StartRun, Starting};
 /// How a run is started.
 pub(super) struct Start {
     plan: Arc<Plan>,
+    /// The document's canonical form.
+    text: String,
     request: StartRun,
     limits: Limits,
     held: u32,
@@ -58,6 +61,7 @@ impl Start {
         let (state, decision) = starting.begin(held, &context)?;
         let mut run = Run {
             state,
+            plans: vec![(self.plan.clone(), self.text)],
             plan: self.plan,
             limits: self.limits,
             now: START,
@@ -86,10 +90,10 @@ impl Start {
 
 impl Run {
     pub(super) fn of(yaml: &str) -> Start {
-        Run::of_plan(plan(yaml))
+        Run::of_loaded(load(yaml))
     }
 
-    pub(super) fn of_plan(plan: Arc<Plan>) -> Start {
+    pub(super) fn of_loaded(loaded: Loaded) -> Start {
         let request = StartRun {
             org: OrgId::DEFAULT,
             run: run_id(1),
@@ -102,7 +106,7 @@ impl Run {
             base: None,
             definition: None,
         };
-        Start { plan, request, limits: Limits::default(), held: 0 }
+        Start { plan: Arc::new(loaded.plan), text: loaded.canonical, request, limits: Limits::default(), held: 0 }
     }
 
     pub(super) fn start(yaml: &str, payload: &str) -> Run {

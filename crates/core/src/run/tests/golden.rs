@@ -17,6 +17,7 @@ use crate::hash::Digest;
 use crate::id::{EventId, RunId, SignalId};
 use crate::json::Json;
 use crate::limits::Limits;
+use crate::plan::Plan;
 use crate::record::EventRow;
 use crate::run::{CHECKPOINT_FORMAT, ChildOutcome, RunState};
 use crate::status::RunStatus;
@@ -27,6 +28,9 @@ struct Golden {
     run: RunId,
     /// In its canonical form.
     document: String,
+    /// The plans that patches made of it, as they are stored, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    patched: Vec<String>,
     rows: Vec<Row>,
     status: RunStatus,
     checkpoint_format: i16,
@@ -148,6 +152,23 @@ fn recordings() -> Vec<Recording> {
         ("terminated", "steps: {a: {skill: x}, c: {skill: workflow, input: {ref: other}}}".to_owned(), |run| {
             run.dispatch_all().signal("TERMINATE");
         }),
+        ("patched", "steps: {a: {skill: x}, c: {skill: x, depends_on: [a]}, d: {skill: x, depends_on: [c]}}".to_owned(), |run| {
+            run.run_steps(&["a"]).patch(
+                r#"[{"op":"add","path":"/steps/b","value":{"skill":"x","input":"${{ steps.a.output }}"}},
+                    {"op":"add","path":"/steps/d/depends_on/-","value":"b"}]"#,
+            );
+            run.run_steps(&["c", "b"]).patch(r#"[{"op":"remove","path":"/steps/d"},{"op":"add","path":"/steps/e","value":{"skill":"x","depends_on":["b"]}}]"#);
+            run.undo().patch_rerun(r#"[{"op":"add","path":"/steps/b/input","value":2}]"#);
+            run.run_steps(&["b", "d"]);
+        }),
+        (
+            "self_patched",
+            "self_patch: {}\nsteps: {plan: {skill: x}, each: {skill: x, foreach: '${{ payload.xs }}', depends_on: [plan]}}".to_owned(),
+            |run| {
+                run.dispatch_all().complete("plan", r#"{"patch":[{"op":"add","path":"/steps/act","value":{"skill":"x","input":"${{ steps.plan.output.n }}"}}],"n":1}"#);
+                run.run_steps(&["act", "each[0]", "each[1]", "each[2]"]);
+            },
+        ),
         (
             "checkpoints",
             format!("on_failure: continue\n{RETRY}{}", each.replace("g:", "w: {skill: wait, input: {signal: go}}, g:")),
@@ -167,12 +188,14 @@ fn recordings() -> Vec<Recording> {
 fn record(yaml: &str, play: fn(&mut Run)) -> Golden {
     let source = format!("kind: workflow\nname: t\nversion: 1.0.0\n{yaml}\n");
     let loaded = document::load(&source, &Limits::default()).unwrap();
-    let start = Run::of_plan(Arc::new(loaded.plan)).payload(r#"{"xs":["a",{"b":1},3]}"#);
+    let document = loaded.canonical.clone();
+    let start = Run::of_loaded(loaded).payload(r#"{"xs":["a",{"b":1},3]}"#);
     let mut run = start.limits(|limits| limits.continue_steps = 2).begin();
     play(&mut run);
     Golden {
         run: run.state.run,
-        document: loaded.canonical,
+        document,
+        patched: run.plans.iter().skip(1).map(|(_, text)| text.clone()).collect(),
         rows: run.rows.iter().map(Row::of).collect(),
         status: run.status(),
         checkpoint_format: CHECKPOINT_FORMAT,
@@ -201,15 +224,22 @@ fn golden_runs_replay_for_ever() {
 }
 
 fn replay(golden: Golden, name: &str) {
-    let plan = Arc::new(document::load_stored(&golden.document).unwrap());
+    let texts = std::iter::once(&golden.document).chain(&golden.patched);
+    let plans: Vec<Arc<Plan>> = texts.map(|text| Arc::new(document::load_stored(text).unwrap())).collect();
+    // The last one knows all steps that there have ever been.
+    let plan = plans.last().unwrap();
     let rows: Vec<EventRow> = golden.rows.into_iter().map(Row::into_row).collect();
-    let events: Vec<Event> = rows.iter().map(|row| codec::decode(row, &plan).unwrap()).collect();
-    for (row, event) in rows.iter().zip(&events) {
-        let again = codec::encode(event, golden.run, &plan, row.persisted_at);
+    let events: Vec<Event> = rows.iter().map(|row| codec::decode(row, plan).unwrap()).collect();
+    let again = codec::encode_all(&events, golden.run, plan, Timestamp(0));
+    for ((row, event), again) in rows.iter().zip(&events).zip(again) {
         assert_eq!(again.idempotency_key, row.idempotency_key, "{name}: the key of event {}", row.seq);
-        assert_eq!(codec::decode(&again, &plan).unwrap(), *event, "{name}: event {}", row.seq);
+        assert_eq!(codec::decode(&again, plan).unwrap(), *event, "{name}: event {}", row.seq);
     }
-    let begun = || RunState::begin(golden.run, plan.clone(), &events[0]).unwrap();
+    let knowing = |mut state: RunState| {
+        plans.iter().for_each(|plan| state.learn_plan(plan.clone()));
+        state
+    };
+    let begun = || knowing(RunState::begin(golden.run, plans[0].clone(), &events[0]).unwrap());
     for length in 1..events.len() {
         begun().replay(&events[1..length]).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
@@ -219,9 +249,12 @@ fn replay(golden: Golden, name: &str) {
         assert_eq!(Digest::of(&state.to_checkpoint()), golden.checkpoint_sha256, "{name}: the state is another");
     }
     for (seq, hex) in golden.checkpoints {
-        let read =
-            RunState::from_checkpoint(golden.run, plan.clone(), golden.checkpoint_format, &from_hex(&hex)).unwrap();
-        let after = read.replay(&events[usize::try_from(seq).unwrap()..]).unwrap();
+        let later = &events[usize::try_from(seq).unwrap()..];
+        let patched = events.len() - later.len();
+        let patched = events[..patched].iter().filter(|event| event.body.event_type() == "RunPatched").count();
+        let (format, bytes) = (golden.checkpoint_format, from_hex(&hex));
+        let read = RunState::from_checkpoint(golden.run, plans[patched].clone(), format, &bytes).unwrap();
+        let after = knowing(read).replay(later).unwrap();
         assert_eq!(after.to_checkpoint(), state.to_checkpoint(), "{name}: from the checkpoint at {seq}");
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::invariants::Watcher;
 use crate::codec;
 use crate::document;
-use crate::event::{ErrorInfo, Event, Lease, StepRef};
+use crate::event::{Body, ErrorInfo, Event, Lease, StepRef};
 use crate::id::{NodeId, RunId, SignalId};
 use crate::json::Json;
 use crate::limits::Limits;
@@ -25,12 +25,13 @@ use crate::time::Timestamp;
 /// 2027-01-15T08:00:00Z.
 pub(super) const START: Timestamp = Timestamp(1_800_000_000_000_000);
 
-pub(super) fn plan(yaml: &str) -> Arc<Plan> {
+pub(super) fn load(yaml: &str) -> document::Loaded {
     let source = format!("kind: workflow\nname: t\nversion: 1.0.0\n{yaml}\n");
-    match document::load(&source, &Limits::default()) {
-        Ok(loaded) => Arc::new(loaded.plan),
-        Err(problems) => panic!("{problems:?}\n{source}"),
-    }
+    document::load(&source, &Limits::default()).unwrap_or_else(|problems| panic!("{problems:?}\n{source}"))
+}
+
+pub(super) fn plan(yaml: &str) -> Arc<Plan> {
+    Arc::new(load(yaml).plan)
 }
 
 pub(super) fn run_id(n: u128) -> RunId {
@@ -44,6 +45,8 @@ pub(super) fn json(text: &str) -> Json {
 pub(super) struct Run {
     pub(super) state: RunState,
     pub(super) plan: Arc<Plan>,
+    /// All plans that the run has had, with their stored texts.
+    pub(super) plans: Vec<(Arc<Plan>, String)>,
     pub(super) limits: Limits,
     pub(super) now: Timestamp,
     pub(super) node: NodeId,
@@ -76,6 +79,10 @@ impl Run {
         self.entropy += 1;
         let context = Context::new(self.now, self.entropy, &self.limits);
         match decide(&mut self.state, command.clone(), &context) {
+            Ok(Decision { patch: Some(ops), events, .. }) => {
+                assert!(events.is_empty() && before == self.state.to_checkpoint(), "it asks for a plan and goes on");
+                self.patch_itself(command, &ops)
+            }
             Ok(decision) => {
                 self.follow(decision);
                 Ok(())
@@ -92,10 +99,12 @@ impl Run {
         let mut effects = std::mem::take(&mut decision.effects);
         let mut rounds = 0;
         loop {
-            for event in decision.events {
-                self.rows.push(codec::encode(&event, self.state.run, &self.plan, self.now));
-                self.watcher.see(&event, self.rows.last().unwrap(), &self.plan);
+            self.plan = self.state.plan.clone();
+            let rows = codec::encode_all(&decision.events, self.state.run, &self.plan, self.now);
+            for (event, row) in decision.events.into_iter().zip(rows) {
+                self.watcher.see(&event, &row, &self.plan);
                 self.forget_ended(&event);
+                self.rows.push(row);
                 self.events.push(event);
             }
             if decision.missing.is_empty() {
@@ -275,20 +284,40 @@ impl Run {
 
     /// The state that the log adds up to. (Each event was seen to survive its row when it was written.)
     pub(super) fn replayed(&self) -> RunState {
-        let state = RunState::begin(self.state.run, self.plan.clone(), &self.events[0]).unwrap();
-        state.replay(&self.events[1..]).unwrap()
+        let state = RunState::begin(self.state.run, self.plans[0].0.clone(), &self.events[0]).unwrap();
+        self.knowing(state).replay(&self.events[1..]).unwrap()
+    }
+
+    fn knowing(&self, mut state: RunState) -> RunState {
+        self.plans.iter().for_each(|(plan, _)| state.learn_plan(plan.clone()));
+        state
     }
 
     /// The state after the newest checkpoint and what came later.
     pub(super) fn restored(&self) -> RunState {
         let Some((seq, bytes)) = self.checkpoints.last() else { return self.replayed() };
-        self.read(bytes).replay(&self.events[usize::try_from(*seq).unwrap()..]).unwrap()
+        let later = &self.events[usize::try_from(*seq).unwrap()..];
+        self.knowing(self.read_under(bytes, &self.plan_before(later))).replay(later).unwrap()
+    }
+
+    /// The plan that was in force before these events, which are the last ones.
+    pub(super) fn plan_before(&self, events: &[Event]) -> Arc<Plan> {
+        let before = events.iter().find_map(|event| match &event.body {
+            Body::RunPatched(patched) => Some(patched.before),
+            _ => None,
+        });
+        let before = before.unwrap_or(self.plan.hash);
+        self.plans.iter().find(|(plan, _)| plan.hash == before).unwrap().0.clone()
     }
 
     /// The state that a checkpoint holds. However few the items of a step that is over, they are packed, so that every
     /// test is a test of that.
     pub(super) fn read(&self, bytes: &[u8]) -> RunState {
-        let state = RunState::from_checkpoint(self.state.run, self.plan.clone(), CHECKPOINT_FORMAT, bytes);
+        self.read_under(bytes, &self.plan)
+    }
+
+    fn read_under(&self, bytes: &[u8], plan: &Arc<Plan>) -> RunState {
+        let state = RunState::from_checkpoint(self.state.run, plan.clone(), CHECKPOINT_FORMAT, bytes);
         let mut state = state.unwrap();
         state.items.values_mut().filter(|items| items.unfinished == 0).for_each(|items| items.steps.pack());
         state

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::harness::Run;
 use crate::codec;
-use crate::event::{Body, Event};
+use crate::event::{Body, Event, Patched};
 use crate::hash::Digest;
 use crate::plan::Plan;
 use crate::record::EventRow;
@@ -27,6 +27,16 @@ pub(super) fn line(event: &Event, plan: &Plan) -> String {
         Body::StepRetryScheduled { reset, .. } if !reset.is_empty() => {
             let names: Vec<&str> = reset.iter().map(|step| &*plan.step(*step).id).collect();
             format!("reset {}", names.join(","))
+        }
+        Body::RunPatched(patched) => {
+            let mut parts = Vec::new();
+            for (what, steps) in [("+", &patched.added), ("~", &patched.changed), ("^", &patched.reset)] {
+                parts.extend(steps.iter().map(|step| format!("{what}{}", plan.step(*step).id)));
+            }
+            for (what, steps) in [("-", &patched.removed), ("!", &patched.rerun)] {
+                parts.extend(steps.iter().map(|back| format!("{what}{}", plan.step(back.step).id)));
+            }
+            parts.join(" ")
         }
         Body::StepStarted(started) => match started.items {
             Some(items) => format!("{items} items"),
@@ -81,6 +91,9 @@ impl Watcher {
         assert!(self.keys.insert(row.idempotency_key), "the idempotency key of `{text}` is not unique");
         assert_eq!(codec::decode(row, plan).unwrap(), *event, "`{text}` does not survive the log");
         self.see_run(event, &text);
+        if let Body::RunPatched(patched) = &event.body {
+            self.see_patched(patched, plan);
+        }
         self.see_step(event, &text, plan);
     }
 
@@ -102,6 +115,28 @@ impl Watcher {
         };
         assert!(allowed(RUN_STATUSES, self.run, next), "`{text}`: a run goes from {} to {next}", self.run);
         self.run = next;
+    }
+
+    /// Steps that are gone count as skipped; those that run again, or are back, wait. Their items come anew.
+    fn see_patched(&mut self, patched: &Patched, plan: &Plan) {
+        let id = |step: u32| plan.step(step).id.to_string();
+        for back in patched.removed.iter().chain(&patched.rerun) {
+            let prefix = format!("{}[", id(back.step));
+            let is_item = |name: &str| name.starts_with(&prefix);
+            assert!(
+                !self.steps.iter().any(|(name, status)| is_item(name) && *status == "running"),
+                "an item that is under way goes"
+            );
+            self.steps.retain(|name, _| !is_item(name));
+            self.outcomes.retain(|(name, _)| !is_item(name));
+        }
+        let mut set = |step: u32, next: &'static str| {
+            let before = self.steps.insert(id(step), next);
+            assert_ne!(before, Some("running"), "a step that is under way is patched");
+        };
+        patched.removed.iter().for_each(|back| set(back.step, "skipped"));
+        patched.rerun.iter().for_each(|back| set(back.step, "pending"));
+        patched.added.iter().chain(&patched.reset).for_each(|step| set(*step, "pending"));
     }
 
     fn see_step(&mut self, event: &Event, text: &str, plan: &Plan) {
@@ -142,7 +177,9 @@ impl Watcher {
             }
         }
         let ended = matches!(next, "completed" | "failed" | "skipped");
-        if ended && event.logical_attempt > 0 {
+        // What is skipped for another step is no outcome of an attempt of its own.
+        let followed = next == "skipped" && event.parent.is_some();
+        if ended && event.logical_attempt > 0 && !followed {
             let attempt = (name.clone(), event.logical_attempt);
             assert!(self.outcomes.insert(attempt), "`{text}`: the attempt has an outcome already");
         }
@@ -242,5 +279,6 @@ fn same(live: &RunState, other: &RunState, how: &str) {
         stopping,
         inbox
     );
+    equal!(patches, self_patches);
     equal!(seen_signals, signal_times, continues, steps_since_continue, bytes_since_continue);
 }

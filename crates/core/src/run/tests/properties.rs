@@ -27,7 +27,7 @@ fn error(how: u8) -> ErrorInfo {
 }
 
 /// Carries an operation out, whether it fits or not.
-fn act(run: &mut Run, op: &Op) {
+pub(super) fn act(run: &mut Run, op: &Op) {
     let _ = match *op {
         Op::Dispatch(which) => {
             let Some(step) = pick(run.offered.iter().copied(), which) else { return };
@@ -161,7 +161,7 @@ fn waited_for(run: &Run) -> Vec<String> {
 }
 
 /// Does what is there to do, as a patient engine and a patient operator would, until the run has ended.
-fn drive(run: &mut Run) {
+pub(super) fn drive(run: &mut Run) {
     for _ in 0..300 {
         if run.status().is_terminal() {
             return;
@@ -196,11 +196,12 @@ fn drive(run: &mut Run) {
 }
 
 /// A failed run can be mended, one failed step after the other.
-fn mend(run: &mut Run) {
+pub(super) fn mend(run: &mut Run) {
     for _ in 0..run.plan.steps.len() * 4 {
         let failed = run.state.steps.iter().position(|step| step.phase == Phase::Failed);
         let (RunStatus::Failed, Some(step)) = (run.status(), failed) else { break };
-        run.advance_ms(60_000).signal_step("RETRY_STEP", &step_id(step));
+        let id = run.plan.steps[step].id.to_string();
+        run.advance_ms(60_000).signal_step("RETRY_STEP", &id);
         drive(run);
     }
     assert_ne!(run.status(), RunStatus::Failed, "{}", run.log());

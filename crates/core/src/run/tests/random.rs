@@ -26,6 +26,7 @@ pub(super) struct Spec {
     later: bool,
     child: bool,
     short: bool,
+    grows: bool,
 }
 
 fn step_spec() -> impl Strategy<Value = StepSpec> {
@@ -53,6 +54,7 @@ pub(super) fn spec() -> impl Strategy<Value = Spec> {
             later: later == 0,
             child,
             short,
+            grows: false,
         },
     )
 }
@@ -71,6 +73,9 @@ impl Spec {
         }
         if self.slots {
             document["concurrency"] = value!({"key": "k", "limit": 1, "on_limit": "queue"});
+        }
+        if self.grows {
+            document["self_patch"] = value!({"max_patches": 3, "max_steps": 12});
         }
         document.as_object().unwrap().iter().map(|(key, value)| format!("{key}: {value}\n")).collect()
     }
@@ -106,6 +111,11 @@ impl Spec {
             step["timeout_ms"] = value!(100_000);
         }
         step
+    }
+
+    /// The same, whose steps may patch their runs.
+    pub(super) fn growing(&self) -> Spec {
+        Spec { grows: true, ..self.clone() }
     }
 
     /// No step of it fails by itself.
@@ -213,5 +223,6 @@ pub(super) fn rough_spec() -> impl Strategy<Value = Spec> {
         later: false,
         child: false,
         short,
+        grows: false,
     })
 }

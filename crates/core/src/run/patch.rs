@@ -1,0 +1,360 @@
+//! `Patch`: the definition of a run is changed while it runs.
+//!
+//! What has not begun may change in every way. What is under way stays as it is. What has ended keeps its result unless the
+//! caller says `rerun`; failed steps have none to keep, and run again when they are changed. How often, how long and in
+//! which line a step is tried may change at any time.
+//!
+//! **Invariant:** whether a patch fits is decided on the state that its event follows, whole: it is in force for all steps
+//! or for none.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::state::{Phase, RunState};
+use super::{Decider, Rejection, RejectionKind};
+use crate::event::{Body, Patched, SetBack, StepRef};
+use crate::id::SignalId;
+use crate::json::Json;
+use crate::plan::{Plan, StepIndex};
+use crate::status::SkipReason;
+
+/// A change of a run's definition that somebody wants.
+#[derive(Clone, Debug)]
+pub struct PatchRun {
+    /// The same patch sent twice is one patch.
+    pub id: SignalId,
+    /// What the run is to follow. It says which plan it was made of.
+    pub plan: Arc<Plan>,
+    pub ops: Option<Json>,
+    /// What has ended may be changed, and runs again.
+    pub rerun: bool,
+    pub message: Option<String>,
+    pub by: Option<String>,
+    /// The patch that this one takes back.
+    pub undoes: Option<SignalId>,
+    /// It counts only if the run still stands at this event.
+    pub expected_seq: Option<u64>,
+}
+
+/// What a patch means for the steps of a run, in the numbers of the plan that it makes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PatchEffects {
+    /// Stay as they are.
+    pub kept: Vec<StepIndex>,
+    pub added: Vec<StepIndex>,
+    pub changed: Vec<StepIndex>,
+    /// Go before they had ended.
+    pub removed: Vec<StepIndex>,
+    /// Go after they had: what they did is in the log, and nobody sees their output any more.
+    pub orphaned: Vec<StepIndex>,
+    /// Had ended, and run again.
+    pub rerun: Vec<StepIndex>,
+    /// Had been skipped for a failure that holds them back no more.
+    pub reset: Vec<StepIndex>,
+    /// Cannot run, as what they depend on did not end well.
+    doomed: Vec<(StepIndex, SkipReason)>,
+}
+
+impl Decider<'_> {
+    pub(super) fn patch(&mut self, patch: PatchRun) -> Result<(), Rejection> {
+        if self.state.seen_signals.contains(&patch.id) {
+            return Ok(());
+        }
+        let last_seq = self.state.last_seq;
+        if let Some(expected) = patch.expected_seq.filter(|expected| *expected != last_seq) {
+            let message = format!("the run is at event {last_seq}, not at {expected}: it went on; read it again");
+            return Err(Rejection::new(RejectionKind::Conflict, Rejection::MOVED, message));
+        }
+        let effects = self.state.patch_effects(&patch)?;
+        self.follow_plan(patch, None, &effects);
+        Ok(())
+    }
+
+    /// The new plan is in force; what it makes ready is looked at in the same decision.
+    pub(super) fn follow_plan(&mut self, patch: PatchRun, step: Option<StepRef>, effects: &PatchEffects) {
+        let moved = self.state.moves();
+        self.state.learn_plan(patch.plan.clone());
+        let signal = self.signal.replace(patch.id);
+        self.emit_run(Body::RunPatched(Box::new(self.state.to_patched(patch, step, effects))));
+        self.signal = signal;
+        let cause = self.state.last_seq;
+        for (doomed, reason) in &effects.doomed {
+            let attempt = self.state.steps[*doomed as usize].logical_attempt;
+            self.emit(Some(StepRef::whole(*doomed)), attempt, 0, Some(cause), Body::StepSkipped { reason: *reason });
+        }
+        if !moved && self.state.moves() {
+            self.look_at_all();
+        }
+    }
+}
+
+impl RunState {
+    /// What a patch would mean for this run.
+    ///
+    /// # Errors
+    /// It does not fit the run as it stands.
+    pub fn patch_effects(&self, patch: &PatchRun) -> Result<PatchEffects, Rejection> {
+        let conflict = |code, message| Err(Rejection::new(RejectionKind::Conflict, code, message));
+        if self.status.is_terminal() {
+            return conflict("run_ended", format!("the run is {} and cannot be patched any more", self.status));
+        }
+        if self.stopping {
+            return conflict("run_ended", "the run is being cancelled and cannot be patched any more".to_owned());
+        }
+        if patch.plan.after != Some(self.plan.hash) {
+            let message = "the run has another plan by now; apply the patch to that one".to_owned();
+            return conflict(Rejection::PLAN_MOVED, message);
+        }
+        if let Some(undone) = patch.undoes {
+            self.check_undo(undone)?;
+        }
+        Weighing::new(self, &patch.plan, patch.rerun).weigh()
+    }
+
+    /// The newest patch that is in force, and the plan before it.
+    #[must_use]
+    pub fn newest_patch(&self) -> Option<(SignalId, crate::hash::Digest)> {
+        self.patches.back().map(|patch| (patch.id, patch.before))
+    }
+
+    /// A patch can be taken back while it is the newest and nothing of what it brought has begun.
+    fn check_undo(&self, undone: SignalId) -> Result<(), Rejection> {
+        let newest = self.patches.back().filter(|patch| patch.id == undone);
+        let Some(newest) = newest else {
+            let known = self.patches.iter().any(|patch| patch.id == undone);
+            return Err(match known {
+                true => touched(format!("a later patch follows patch {undone}; undo that one first")),
+                false => {
+                    let message = format!("the run has no patch {undone} that could be undone");
+                    Rejection::new(RejectionKind::NotFound, "unknown_patch", message)
+                }
+            });
+        };
+        let begun = |(step, logical, engine): &&(StepIndex, u32, u32)| {
+            let state = &self.steps[*step as usize];
+            let waits = matches!(
+                state.phase,
+                Phase::Pending | Phase::Ready | Phase::Backoff | Phase::Skipped(SkipReason::UpstreamFailed)
+            );
+            !waits || (state.logical_attempt, state.engine_attempt) != (*logical, *engine)
+        };
+        let begun: Vec<StepIndex> = newest.touched.iter().filter(begun).map(|(step, _, _)| *step).collect();
+        match begun.is_empty() {
+            true => Ok(()),
+            false => {
+                let names = self.names(&self.plan, &begun);
+                Err(touched(format!("steps that the patch added or changed have begun: {names}; patch them instead")))
+            }
+        }
+    }
+
+    fn to_patched(&self, patch: PatchRun, step: Option<StepRef>, effects: &PatchEffects) -> Patched {
+        let back = |step: StepIndex| {
+            let items = self.items.get(&step).map_or(0, |items| items.steps.count());
+            SetBack { step, items: u32::try_from(items).unwrap_or(u32::MAX) }
+        };
+        let removed: BTreeSet<StepIndex> = effects.removed.iter().chain(&effects.orphaned).copied().collect();
+        Patched {
+            before: self.plan.hash,
+            plan: patch.plan.hash,
+            ops: patch.ops,
+            message: patch.message,
+            by: patch.by,
+            step,
+            undoes: patch.undoes,
+            added: effects.added.clone(),
+            changed: effects.changed.clone(),
+            removed: removed.into_iter().map(back).collect(),
+            rerun: effects.rerun.iter().copied().map(back).collect(),
+            reset: effects.reset.clone(),
+            steps_total: patch.plan.steps_total(),
+        }
+    }
+
+    fn names(&self, plan: &Plan, steps: &[StepIndex]) -> String {
+        let names: Vec<String> = steps.iter().map(|step| format!("`{}`", plan.step(*step).id)).collect();
+        names.join(", ")
+    }
+}
+
+fn touched(message: String) -> Rejection {
+    Rejection::new(RejectionKind::Conflict, "patch_touched", message)
+}
+
+/// Goes over the steps of both plans, then over what follows from that along the edges of the new one.
+struct Weighing<'a> {
+    state: &'a RunState,
+    next: &'a Plan,
+    rerun: bool,
+    effects: PatchEffects,
+    again: BTreeSet<StepIndex>,
+    /// Cannot be touched: they are under way, or have ended and nobody said `rerun`.
+    begun: BTreeSet<StepIndex>,
+    /// Under way with the results of steps that would run again.
+    downstream: BTreeSet<StepIndex>,
+}
+
+/// Where a step stands, as a patch sees it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    Waits,
+    UnderWay,
+    /// Has a result that others may have seen, or that an operator wanted so.
+    Ended,
+    Failed,
+    /// Skipped for a failure before it.
+    HeldBack,
+}
+
+impl<'a> Weighing<'a> {
+    fn new(state: &'a RunState, next: &'a Plan, rerun: bool) -> Weighing<'a> {
+        let effects = PatchEffects::default();
+        let (again, begun, downstream) = Default::default();
+        Weighing { state, next, rerun, effects, again, begun, downstream }
+    }
+
+    fn weigh(mut self) -> Result<PatchEffects, Rejection> {
+        for index in 0..self.next.steps.len() as StepIndex {
+            self.compare(index);
+        }
+        for index in self.next.order.clone() {
+            self.run_after(index);
+        }
+        self.refusal()?;
+        self.find_held_back();
+        self.effects.rerun = self.again.iter().copied().collect();
+        let touched = |index: &StepIndex| {
+            self.again.contains(index)
+                || self.effects.changed.binary_search(index).is_ok()
+                || self.effects.added.binary_search(index).is_ok()
+        };
+        self.effects.kept = self.next.order.iter().copied().filter(|index| !touched(index)).collect();
+        self.effects.kept.sort_unstable();
+        Ok(self.effects)
+    }
+
+    fn stand(&self, index: StepIndex) -> Stand {
+        let Some(state) = self.state.steps.get(index as usize) else { return Stand::Waits };
+        match state.phase {
+            Phase::Running => Stand::UnderWay,
+            Phase::Failed => Stand::Failed,
+            Phase::Skipped(SkipReason::UpstreamFailed) => Stand::HeldBack,
+            Phase::Skipped(SkipReason::Removed) => Stand::Waits,
+            Phase::Completed | Phase::Skipped(_) => Stand::Ended,
+            // A `foreach` step that is tried again has the results of the items that ended well.
+            Phase::Pending | Phase::Ready | Phase::Backoff if self.state.items.contains_key(&index) => Stand::Ended,
+            Phase::Pending | Phase::Ready | Phase::Backoff => Stand::Waits,
+        }
+    }
+
+    fn compare(&mut self, index: StepIndex) {
+        let was = self.state.plan.steps.get(index as usize).filter(|step| !step.removed);
+        let is = Some(self.next.step(index)).filter(|step| !step.removed);
+        match (was, is) {
+            (None, None) => {}
+            (None, Some(_)) => self.effects.added.push(index),
+            (Some(_), None) => self.remove(index),
+            (Some(was), Some(is)) => {
+                if !was.is_the_same(is) {
+                    self.effects.changed.push(index);
+                }
+                if !was.does_the_same(is) {
+                    self.change(index);
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, index: StepIndex) {
+        match self.stand(index) {
+            Stand::UnderWay => drop(self.begun.insert(index)),
+            Stand::Ended if !self.rerun => drop(self.begun.insert(index)),
+            Stand::Ended | Stand::Failed => self.effects.orphaned.push(index),
+            Stand::Waits | Stand::HeldBack => self.effects.removed.push(index),
+        }
+    }
+
+    fn change(&mut self, index: StepIndex) {
+        match self.stand(index) {
+            Stand::UnderWay => drop(self.begun.insert(index)),
+            Stand::Ended if !self.rerun => drop(self.begun.insert(index)),
+            Stand::Ended | Stand::Failed => drop(self.again.insert(index)),
+            Stand::Waits | Stand::HeldBack => {}
+        }
+    }
+
+    /// What has seen the result of a step that runs again runs again.
+    fn run_after(&mut self, index: StepIndex) {
+        if self.again.contains(&index) || !self.next.step(index).depends_on.iter().any(|step| self.again.contains(step))
+        {
+            return;
+        }
+        let operator = self.state.steps.get(index as usize).map(|state| state.phase);
+        match self.stand(index) {
+            Stand::Ended if operator == Some(Phase::Skipped(SkipReason::Operator)) => {}
+            Stand::Ended | Stand::Failed => drop(self.again.insert(index)),
+            Stand::UnderWay => drop(self.downstream.insert(index)),
+            Stand::Waits | Stand::HeldBack => {}
+        }
+    }
+
+    fn refusal(&self) -> Result<(), Rejection> {
+        let names = |steps: &BTreeSet<StepIndex>| {
+            let steps: Vec<StepIndex> = steps.iter().copied().collect();
+            self.state.names(self.next, &steps)
+        };
+        let mut told = Vec::new();
+        if !self.begun.is_empty() {
+            let hint = match self.begun.iter().all(|step| self.stand(*step) == Stand::Ended) {
+                true => "; say `rerun` to have them run again",
+                false => "",
+            };
+            told.push(format!("steps that have begun are not changed: {}{hint}", names(&self.begun)));
+        }
+        if !self.downstream.is_empty() {
+            let names = names(&self.downstream);
+            told.push(format!(
+                "steps are under way with results of steps that would run again: {names}; wait for them"
+            ));
+        }
+        match told.is_empty() {
+            true => Ok(()),
+            false => Err(Rejection::new(RejectionKind::Conflict, "step_started", told.join("; "))),
+        }
+    }
+
+    /// Along the new edges: what is held back by something that did not end well, and what no longer is.
+    fn find_held_back(&mut self) {
+        let mut dead: Vec<Option<SkipReason>> = vec![None; self.next.steps.len()];
+        for index in self.next.order.clone() {
+            let held = self.next.step(index).depends_on.iter().find_map(|before| dead[*before as usize]);
+            let phase = self.state.steps.get(index as usize).map(|state| state.phase);
+            let added = self.effects.added.binary_search(&index).is_ok();
+            dead[index as usize] = match phase {
+                Some(Phase::Failed) if !self.again.contains(&index) => Some(SkipReason::UpstreamFailed),
+                Some(Phase::Skipped(reason @ (SkipReason::Operator | SkipReason::Cancelled)))
+                    if !self.again.contains(&index) =>
+                {
+                    Some(reason)
+                }
+                Some(Phase::Skipped(SkipReason::UpstreamFailed)) => {
+                    if held.is_none() {
+                        self.effects.reset.push(index);
+                    }
+                    held.map(|_| SkipReason::UpstreamFailed)
+                }
+                Some(Phase::Running) => None,
+                Some(Phase::Completed | Phase::Skipped(SkipReason::CacheHit | SkipReason::Condition))
+                    if !added && !self.again.contains(&index) =>
+                {
+                    None
+                }
+                _ => {
+                    self.effects.doomed.extend(held.map(|reason| (index, reason)));
+                    held
+                }
+            };
+        }
+        self.effects.reset.sort_unstable();
+    }
+}
