@@ -12,8 +12,9 @@ use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Answer, Batch, CheckpointRow, DefinitionWrite, HeadWrite, LogChunkRow, NewHead, ProjectionWrite, Question,
-    RevisionRow, RunFilter, RunWrite, SlotWrite, SnapshotRow, StatusWrite, StepRow, TaskWrite, TimerWrite, WriteResult,
+    Answer, Batch, CheckpointRow, DefinitionWrite, HeadWrite, LogChunkRow, NewHead, PatchedHead, ProjectionWrite,
+    Question, RevisionRow, RunFilter, RunWrite, SlotWrite, SnapshotRow, StatusWrite, StepRow, TaskWrite, TimerWrite,
+    WriteResult,
 };
 use milepost_store::{Result, Store, StoreError};
 use uuid::Uuid;
@@ -317,7 +318,14 @@ impl World {
             Some(index) => {
                 let Known { run, last_seq, .. } = self.runs[index];
                 let expected = if self.random.once_in(8) { last_seq.saturating_sub(1) } else { last_seq };
-                let head = HeadWrite::Update { status: self.maybe_status(), owner: self.maybe_node() };
+                let (status, owner) = (self.maybe_status(), self.maybe_node());
+                let head = match self.random.below(8) {
+                    0 => {
+                        let plan_hash = Digest::of(&self.random.below(1000).to_be_bytes());
+                        HeadWrite::Patch(Box::new(PatchedHead { plan_hash, status, owner }))
+                    }
+                    _ => HeadWrite::Update { status, owner },
+                };
                 RunWrite { head, ..advance(run, expected, count) }
             }
         };
@@ -567,7 +575,7 @@ fn drawn_at(run: RunId) -> Timestamp {
 fn clash(one: &RunWrite, other: &RunWrite) -> bool {
     let request = |write: &RunWrite| match &write.head {
         HeadWrite::Insert(head) => head.request_id.clone(),
-        HeadWrite::Update { .. } => None,
+        HeadWrite::Update { .. } | HeadWrite::Patch(_) => None,
     };
     one.run == other.run || (request(one).is_some() && request(one) == request(other))
 }

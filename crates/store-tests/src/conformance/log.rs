@@ -8,7 +8,8 @@ use milepost_core::json::Json;
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_store::rows::{
-    Batch, CheckpointRow, HeadRow, HeadWrite, NewHead, RunWrite, SlotWrite, StatusWrite, TimerWrite, WriteResult,
+    Batch, CheckpointRow, HeadRow, HeadWrite, NewHead, PatchedHead, RunWrite, SlotWrite, StatusWrite, TimerWrite,
+    WriteResult,
 };
 use milepost_store::{Store, StoreError};
 
@@ -23,6 +24,7 @@ pub(super) async fn check(store: &dyn Store) {
     every_column_of_an_event_comes_back(store).await;
     long_data_comes_back(store).await;
     the_log_is_read_in_pages(store).await;
+    a_patched_run_follows_another_plan(store).await;
     an_empty_batch_is_fine(store).await;
     a_stale_write_conflicts_and_leaves_nothing(store).await;
     a_run_that_does_not_exist_conflicts(store).await;
@@ -106,6 +108,29 @@ async fn the_log_is_read_in_pages(store: &dyn Store) {
     some.sort_unstable();
     assert_eq!(some, [2, 9]);
     assert_eq!(store.events_at(ORG, run, &[]).await.unwrap(), []);
+}
+
+/// Beside one that is not: whatever else its batch does, only the patched run follows another plan.
+async fn a_patched_run_follows_another_plan(store: &dyn Store) {
+    let (patched, other, new, owner) = (new_run(), new_run(), new_run(), new_node());
+    written(store, start(patched, 1)).await;
+    written(store, start(other, 1)).await;
+    let before = store.head(ORG, other).await.unwrap().unwrap();
+    let plan_hash = Digest::of(b"another");
+    let patch = |status, owner| HeadWrite::Patch(Box::new(PatchedHead { plan_hash, status, owner }));
+    let first = RunWrite { head: patch(None, None), ..advance(patched, 1, 1) };
+    assert_eq!(commit(store, batch([first, advance(other, 1, 1), start(new, 1)])).await, [Written; 3]);
+    let head = store.head(ORG, patched).await.unwrap().unwrap();
+    assert_eq!((head.plan_hash, head.status, head.last_seq), (plan_hash, RunStatus::Queued, 2));
+    assert_eq!(store.head(ORG, other).await.unwrap().unwrap().plan_hash, before.plan_hash);
+    let status = crate::rows::status(RunStatus::Failed);
+    let second = RunWrite { head: patch(Some(status.clone()), Some(owner)), ..advance(patched, 2, 1) };
+    written(store, second).await;
+    let head = store.load_runs(&[(ORG, patched)]).await.unwrap().remove(0).head;
+    assert_eq!((head.status, head.owner, head.completed_at), (RunStatus::Failed, Some(owner), status.completed_at));
+    let stale = RunWrite { head: patch(None, None), ..advance(other, 1, 1) };
+    assert_eq!(commit(store, batch([stale])).await, [Conflict]);
+    assert_eq!(store.head(ORG, other).await.unwrap().unwrap().plan_hash, before.plan_hash);
 }
 
 async fn an_empty_batch_is_fine(store: &dyn Store) {

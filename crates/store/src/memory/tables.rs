@@ -16,8 +16,8 @@ use super::tasks::Tasks;
 use crate::groups::in_groups;
 use crate::rows::{
     Answer, Batch, CheckpointRow, Forgotten, HeadRow, HeadWrite, LoadedRun, LogChunkRow, LogGap, LogPosition, NewHead,
-    ProjectionWrite, Question, QueueRow, RunFilter, RunRows, RunWrite, SlotRow, SlotWrite, SnapshotRow, StepRow,
-    TaskLimits, TaskRow, TimerWrite, WriteResult,
+    ProjectionWrite, Question, QueueRow, RunFilter, RunRows, RunWrite, SlotRow, SlotWrite, SnapshotRow, StatusWrite,
+    StepRow, TaskLimits, TaskRow, TimerWrite, WriteResult,
 };
 use crate::{Result, StoreError};
 
@@ -103,20 +103,29 @@ impl Tables {
                 }
                 !taken
             }
-            HeadWrite::Update { status, owner } => {
-                let Some(head) = self.runs.get_mut(&key).filter(|head| head.last_seq == write.expected_seq) else {
-                    return false;
-                };
-                head.last_seq = write.last_seq;
-                if let Some(to) = status {
-                    head.status = to.status;
-                    head.started_at = to.started_at;
-                    head.completed_at = to.completed_at;
-                }
-                head.owner = owner.or(head.owner);
-                true
-            }
+            HeadWrite::Update { status, owner } => self.update_head(write, status.as_ref(), *owner, None),
+            HeadWrite::Patch(to) => self.update_head(write, to.status.as_ref(), to.owner, Some(to.plan_hash)),
         }
+    }
+
+    fn update_head(
+        &mut self,
+        write: &RunWrite,
+        status: Option<&StatusWrite>,
+        owner: Option<NodeId>,
+        plan: Option<Digest>,
+    ) -> bool {
+        let head = self.runs.get_mut(&(write.org, write.run));
+        let Some(head) = head.filter(|head| head.last_seq == write.expected_seq) else { return false };
+        head.last_seq = write.last_seq;
+        if let Some(to) = status {
+            head.status = to.status;
+            head.started_at = to.started_at;
+            head.completed_at = to.completed_at;
+        }
+        head.owner = owner.or(head.owner);
+        head.plan_hash = plan.unwrap_or(head.plan_hash);
+        true
     }
 
     /// The first event that is there already, by number or by key.

@@ -149,13 +149,14 @@ const SLOTS: usize = 4;
 const CHECKPOINTS: usize = 8;
 const TASKS: usize = 16;
 const OUTBOX: usize = 32;
+const PLANS: usize = 64;
 
 /// A statement for each set of optional parts, by the sum of their numbers.
-static STATEMENTS: LazyLock<Vec<String>> = LazyLock::new(|| (0..64).map(statement).collect());
+static STATEMENTS: LazyLock<Vec<String>> = LazyLock::new(|| (0..128).map(statement).collect());
 
 /// Puts the parts together and numbers the parameters, which each part writes as `?`.
 fn statement(shape: usize) -> String {
-    let mut parts = vec![UPDATED];
+    let mut parts = vec![if shape & PLANS == 0 { UPDATED } else { UPDATED_WITH_PLANS }];
     if shape & INSERTS != 0 {
         parts.extend([REQUESTED, INSERTED, WRITTEN_WITH_INSERTS]);
     } else {
@@ -188,6 +189,21 @@ const UPDATED: &str = "updated AS (
         owner = coalesce(u.owner, r.owner)
     FROM unnest(?::int4[], ?::uuid[], ?::int8[], ?::int8[], ?::text[], ?::int8[], ?::int8[], ?::int8[])
         AS u (org_id, run_id, expected_seq, last_seq, status, started_at, completed_at, owner)
+    WHERE r.run_id = u.run_id AND r.org_id = u.org_id AND r.last_seq = u.expected_seq
+    RETURNING r.run_id
+)";
+
+/// Runs that were patched are few: the others are not made to carry a column for them.
+const UPDATED_WITH_PLANS: &str = "updated AS (
+    UPDATE runs AS r SET
+        last_seq = u.last_seq,
+        status = coalesce(u.status, r.status),
+        started_at = CASE WHEN u.status IS NULL THEN r.started_at ELSE u.started_at END,
+        completed_at = CASE WHEN u.status IS NULL THEN r.completed_at ELSE u.completed_at END,
+        owner = coalesce(u.owner, r.owner),
+        plan_hash = coalesce(u.plan_hash, r.plan_hash)
+    FROM unnest(?::int4[], ?::uuid[], ?::int8[], ?::int8[], ?::text[], ?::int8[], ?::int8[], ?::int8[], ?::bytea[])
+        AS u (org_id, run_id, expected_seq, last_seq, status, started_at, completed_at, owner, plan_hash)
     WHERE r.run_id = u.run_id AND r.org_id = u.org_id AND r.last_seq = u.expected_seq
     RETURNING r.run_id
 )";
@@ -279,7 +295,7 @@ const TASKED: &str = "put AS (
               progress)
     WHERE (p.run_id IN (SELECT run_id FROM written)) IS TRUE
     ON CONFLICT (task_id) DO UPDATE
-    SET priority = excluded.priority, ready_at = excluded.ready_at, node = excluded.node, since = excluded.since,
+    SET queue = excluded.queue, skill = excluded.skill, priority = excluded.priority, ready_at = excluded.ready_at, node = excluded.node, since = excluded.since,
         slot_key = excluded.slot_key, slot_limit = excluded.slot_limit, worker_id = excluded.worker_id,
         nonce = excluded.nonce, logical_attempt = excluded.logical_attempt, engine_attempt = excluded.engine_attempt,
         lease_ms = excluded.lease_ms, lease_expires_at = excluded.lease_expires_at, progress = excluded.progress
@@ -332,7 +348,7 @@ impl<'a> Requests<'a> {
 /// The rows of a batch, column by column.
 #[derive(Default)]
 struct Columns<'a> {
-    updates: Updates,
+    updates: Updates<'a>,
     inserts: Inserts<'a>,
     events: Events<'a>,
     armed: Armed,
@@ -345,7 +361,7 @@ struct Columns<'a> {
 }
 
 #[derive(Default)]
-struct Updates {
+struct Updates<'a> {
     org: Vec<i32>,
     run: Vec<Uuid>,
     expected_seq: Vec<i64>,
@@ -354,6 +370,9 @@ struct Updates {
     started_at: Vec<Option<i64>>,
     completed_at: Vec<Option<i64>>,
     owner: Vec<Option<i64>>,
+    plan_hash: Vec<Option<&'a [u8]>>,
+    /// Some of them follow another plan.
+    patched: bool,
 }
 
 #[derive(Default)]
@@ -436,7 +455,7 @@ struct Checkpoints<'a> {
 impl<'a> Columns<'a> {
     fn add(&mut self, write: &'a RunWrite, part: Part) {
         match &write.head {
-            HeadWrite::Update { .. } => self.updates.add(write),
+            HeadWrite::Update { .. } | HeadWrite::Patch(_) => self.updates.add(write),
             HeadWrite::Insert(_) => self.inserts.add(write),
         }
         if part == Part::Heads {
@@ -501,6 +520,7 @@ impl<'a> Columns<'a> {
             | part(!self.checkpoints.run.is_empty(), CHECKPOINTS)
             | part(!self.tasks.is_empty(), TASKS)
             | part(!self.outbox.is_empty(), OUTBOX)
+            | part(self.updates.patched, PLANS)
     }
 
     /// In the order in which [`statement`] puts the parts together.
@@ -519,6 +539,9 @@ impl<'a> Columns<'a> {
         } = self;
         let mut list: Vec<Parameter<'b>> =
             vec![&u.org, &u.run, &u.expected_seq, &u.last_seq, &u.status, &u.started_at, &u.completed_at, &u.owner];
+        if shape & PLANS != 0 {
+            list.push(&u.plan_hash);
+        }
         if shape & INSERTS != 0 {
             let requests: [Parameter<'b>; 3] = [&requests.org, &requests.request_id, &requests.run];
             let inserts: [Parameter<'b>; 15] = [
@@ -580,9 +603,15 @@ impl<'a> Columns<'a> {
     }
 }
 
-impl Updates {
-    fn add(&mut self, write: &RunWrite) {
-        let HeadWrite::Update { status, owner } = &write.head else { return };
+impl<'a> Updates<'a> {
+    fn add(&mut self, write: &'a RunWrite) {
+        let (status, owner, plan) = match &write.head {
+            HeadWrite::Insert(_) => return,
+            HeadWrite::Update { status, owner } => (status, owner, None),
+            HeadWrite::Patch(to) => (&to.status, &to.owner, Some(to.plan_hash.0.as_slice())),
+        };
+        self.plan_hash.push(plan);
+        self.patched |= plan.is_some();
         self.org.push(write.org.0);
         self.run.push(write.run.0);
         self.expected_seq.push(int8(write.expected_seq));

@@ -67,6 +67,15 @@ pub enum HeadWrite {
     Insert(Box<NewHead>),
     /// `None` fields stay as they are; the common case changes nothing but `last_seq`.
     Update { status: Option<StatusWrite>, owner: Option<NodeId> },
+    /// The same, and the run follows another plan from here on.
+    Patch(Box<PatchedHead>),
+}
+
+#[derive(Clone, Debug)]
+pub struct PatchedHead {
+    pub plan_hash: Digest,
+    pub status: Option<StatusWrite>,
+    pub owner: Option<NodeId>,
 }
 
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@ use super::{outbox, queues, tasks};
 use crate::Result;
 use crate::groups::in_groups;
 use crate::rows::{
-    Batch, CheckpointRow, HeadWrite, NewHead, ProjectionWrite, RunWrite, SlotWrite, SnapshotRow, StepRow, TimerWrite,
-    WriteResult,
+    Batch, CheckpointRow, HeadWrite, NewHead, PatchedHead, ProjectionWrite, RunWrite, SlotWrite, SnapshotRow, StepRow,
+    TimerWrite, WriteResult,
 };
 
 /// Runs `work` in a transaction that takes the write lock at once, and commits it.
@@ -137,8 +137,31 @@ impl Hot<'_> {
                     opt_time(to.completed_at),
                     owner.0
                 ])?,
+            HeadWrite::Patch(to) => self.patch_head(write, to)?,
         };
         Ok(changed == 1)
+    }
+
+    fn patch_head(&self, write: &RunWrite, to: &PatchedHead) -> rusqlite::Result<usize> {
+        let status = to.status.as_ref();
+        self.conn
+            .prepare_cached(
+                "UPDATE runs SET last_seq = ?4, plan_hash = ?5, status = coalesce(?6, status),
+                    started_at = iif(?6 IS NULL, started_at, ?7), completed_at = iif(?6 IS NULL, completed_at, ?8),
+                    owner = coalesce(?9, owner)
+                 WHERE org_id = ?1 AND run_id = ?2 AND last_seq = ?3",
+            )?
+            .execute(params![
+                write.org.0,
+                write.run.0.as_bytes().as_slice(),
+                seq(write.expected_seq),
+                seq(write.last_seq),
+                to.plan_hash.0.as_slice(),
+                status.map(|to| to.status.as_str()),
+                status.and_then(|to| opt_time(to.started_at)),
+                status.and_then(|to| opt_time(to.completed_at)),
+                to.owner.map(|owner| owner.0)
+            ])
     }
 
     fn insert_head(&self, write: &RunWrite, head: &NewHead) -> rusqlite::Result<usize> {
