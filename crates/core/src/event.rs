@@ -207,6 +207,8 @@ pub struct Patched {
     pub added: Vec<StepIndex>,
     pub changed: Vec<StepIndex>,
     pub removed: Vec<SetBack>,
+    /// Those of `removed` that had ended: what they did is in the log, and nobody sees their output any more.
+    pub orphaned: Vec<StepIndex>,
     /// Had ended, and run again.
     pub rerun: Vec<SetBack>,
     /// Had been skipped for a failure that holds them back no more.

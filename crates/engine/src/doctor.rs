@@ -105,7 +105,7 @@ async fn look_at(
     let Some(loaded) = store.load_runs(&[(head.org, head.run)]).await?.into_iter().next() else {
         return Ok(None);
     };
-    let state = match plans.by_hash(head.org, head.plan_hash).await.and_then(|plan| restore(&loaded, &plan)) {
+    let state = match restore(&loaded, plans).await {
         Ok(state) => state,
         Err(error) => return finding("unreadable", error.to_string()),
     };

@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, SystemClock};
-use crate::committer::{Accepted, Committer, Inbox, LimitedQueues, Parts, RequestKind, restore};
+use crate::committer::{Accepted, Committer, Inbox, LimitedQueues, Parts, RequestKind, restore_with};
 use crate::definitions::{Collector, Definitions, DefinitionsConfig, Moved, Moving, Target, definition_of};
 use crate::error::EngineError;
 use crate::executor::Executor;
@@ -257,8 +257,13 @@ impl Engine {
         };
         let committer = tokio::spawn(committer.run(requests, stopped));
         let timers = Timers { store: store.clone(), clock: config.clock.clone(), inbox: inbox.clone(), handle: timers };
-        let projector_task =
-            Projector::new(store.clone(), config.clock.clone(), projector_inbox, telemetry.metrics.clone());
+        let projector_task = Projector::new(
+            store.clone(),
+            plans.clone(),
+            config.clock.clone(),
+            projector_inbox,
+            telemetry.metrics.clone(),
+        );
         let log_writer = LogWriter::new(store.clone(), log_inbox, config.blobs.clone());
         let mut services = vec![
             tokio::spawn(projector_task.run()),
@@ -424,7 +429,8 @@ impl Engine {
     /// # Errors
     /// There is no such workflow.
     pub async fn resolve_target(&self, reference: &str) -> Result<(Arc<Plan>, Target), EngineError> {
-        self.plans.resolve(self.org, reference).await
+        let (plan, target) = self.plans.resolve(self.org, reference).await?;
+        Ok((self.unnumbered(plan).await?, target))
     }
 
     /// A deployed workflow with its canonical document.
@@ -652,7 +658,7 @@ impl Engine {
     pub async fn rebuild_projection(&self, run: RunId) -> Result<(), EngineError> {
         let head = self.head(run).await?;
         let plan = self.plans.by_hash(head.org, head.plan_hash).await?;
-        match projector::rebuild(&*self.store, &plan, head.org, run).await? {
+        match projector::rebuild(&*self.store, &self.plans, plan, head.org, run).await? {
             true => Ok(()),
             false => Err(EngineError::Corrupt { run, reason: "its log has a gap".to_owned() }),
         }
@@ -712,7 +718,8 @@ impl Config {
     }
 }
 
-/// A run's state as a node that takes it over loads it: its last checkpoint and the log after that.
+/// A run's state as a node that takes it over loads it: its last checkpoint and the log after that. Of a run that follows
+/// the plan it began with.
 ///
 /// # Errors
 /// There is no such run, or it cannot be read.
@@ -723,7 +730,7 @@ pub async fn load_state(
     run: RunId,
 ) -> Result<RunState, EngineError> {
     let loaded = store.load_runs(&[(org, run)]).await?;
-    restore(loaded.first().ok_or(EngineError::NoSuchRun(run))?, plan)
+    restore_with(loaded.first().ok_or(EngineError::NoSuchRun(run))?, plan, Vec::new())
 }
 
 /// Runs, newest first. Needs no engine.
@@ -753,7 +760,7 @@ pub(crate) fn check_skills(plan: &Plan, executor: &Executor, workers: bool) -> R
     let unknown: Vec<(String, String)> = plan
         .steps
         .iter()
-        .filter(|step| step.action == Action::Task && !known(step))
+        .filter(|step| step.action == Action::Task && !step.removed && !known(step))
         .map(|step| (step.id.to_string(), step.skill.to_string()))
         .collect();
     if unknown.is_empty() { Ok(()) } else { Err(EngineError::UnknownSkills(unknown)) }

@@ -82,9 +82,8 @@ async fn outlook_of(
     now: Timestamp,
 ) -> Result<Option<Outlook>, EngineError> {
     let Some(loaded) = store.load_runs(&[(head.org, head.run)]).await?.into_iter().next() else { return Ok(None) };
-    let plan = plans.by_hash(head.org, head.plan_hash).await;
     // One that cannot be read must not hide the others.
-    let Ok(state) = plan.and_then(|plan| restore(&loaded, &plan)) else { return Ok(Some(Outlook::Stuck)) };
+    let Ok(state) = restore(&loaded, plans).await else { return Ok(Some(Outlook::Stuck)) };
     Ok((!state.status.is_terminal()).then(|| look(&state, wakeable.contains(&head.run), now)))
 }
 

@@ -27,6 +27,7 @@ impl Engine {
     /// An operation does not fit (`patch_failed`), or the result has problems.
     pub async fn patch(&self, plan: &Plan, ops: &Value) -> Result<Loaded, EngineError> {
         let text = self.plans.text(self.org, plan.hash).await?;
+        let text = document::without_numbers(&text)?;
         document::patch(&text, ops, self.limits()).map_err(EngineError::from)
     }
 }

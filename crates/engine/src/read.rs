@@ -46,7 +46,12 @@ impl Engine {
     }
 
     /// One step of a run whose head was read, as it is now.
-    pub(crate) async fn step_now(&self, head: &HeadRow, plan: &Plan, step: StepRef) -> Result<StepView, EngineError> {
+    pub(crate) async fn step_now(
+        &self,
+        head: &HeadRow,
+        plan: &Arc<Plan>,
+        step: StepRef,
+    ) -> Result<StepView, EngineError> {
         self.reader().step(head, plan, step).await
     }
 
@@ -93,7 +98,22 @@ impl Reader<'_> {
             return Err(EngineError::NoSuchEvent { run, seq, last_seq: head.last_seq });
         }
         let plan = self.plans.by_hash(org, head.plan_hash).await?;
-        self.view(&head, &plan, Projection::default(), seq, Carried::new()).await
+        let (mut carried, mut then) = (Carried::new(), plan.hash);
+        let see = |row: &EventRow| {
+            keep(&mut carried, row);
+            if let Ok(Some(hash)) = codec::plan_from(row) {
+                then = hash;
+            }
+        };
+        let projection = self.read_on(&head, &plan, Projection::default(), seq, see).await?;
+        self.read_carried(&head, &projection, &mut carried).await?;
+        let plan = self.plans.by_hash(org, then).await?;
+        let mut view = match run_view(&plan, &projection, &carried) {
+            Some(view) => view,
+            None => return Err(self.unreadable(&head).await),
+        };
+        view.summary.steps_total = plan.steps_total();
+        Ok(view)
     }
 
     async fn summary(&self, org: OrgId, run: RunId) -> Result<RunSummary, EngineError> {
@@ -114,7 +134,7 @@ impl Reader<'_> {
         }
     }
 
-    async fn step(&self, head: &HeadRow, plan: &Plan, step: StepRef) -> Result<StepView, EngineError> {
+    async fn step(&self, head: &HeadRow, plan: &Arc<Plan>, step: StepRef) -> Result<StepView, EngineError> {
         let name = step.name(plan);
         let mut projection = Projection::default();
         if let Some(snapshot) = self.store.snapshot(head.org, head.run).await? {
@@ -140,7 +160,7 @@ impl Reader<'_> {
     async fn view(
         &self,
         head: &HeadRow,
-        plan: &Plan,
+        plan: &Arc<Plan>,
         projection: Projection,
         until: u64,
         mut carried: Carried,
@@ -156,12 +176,13 @@ impl Reader<'_> {
     async fn read_on(
         &self,
         head: &HeadRow,
-        plan: &Plan,
+        plan: &Arc<Plan>,
         projection: Projection,
         until: u64,
         see: impl FnMut(&EventRow),
     ) -> Result<Projection, EngineError> {
-        match catch_up(self.store, head.org, head.run, plan, projection, until, see).await? {
+        let plan = plan.clone();
+        match catch_up(self.store, self.plans, (head.org, head.run), plan, projection, until, see).await? {
             Some(projection) if projection.last_seq() >= until => Ok(projection),
             _ => Err(self.unreadable(head).await),
         }

@@ -101,8 +101,8 @@ impl Engine {
     pub async fn step(&self, run: RunId, step_id: &str) -> Result<StepDetail, EngineError> {
         let loaded = self.store.load_runs(&[(self.org, run)]).await?;
         let loaded = loaded.into_iter().next().ok_or(EngineError::NoSuchRun(run))?;
-        let plan = self.plans.by_hash(self.org, loaded.head.plan_hash).await?;
-        let mut state = restore(&loaded, &plan)?;
+        let mut state = restore(&loaded, &self.plans).await?;
+        let plan = state.plan.clone();
         let step = state.find_step(step_id)?;
         let mut view = self.step_now(&loaded.head, &plan, step).await?;
         if view.output.is_none() && view.status == StepStatus::Completed {

@@ -50,7 +50,7 @@ impl Engine {
         let head = self.head(base).await?;
         let plan = match plan {
             Some(plan) => plan,
-            None => self.plans.by_hash(head.org, head.plan_hash).await?,
+            None => self.unnumbered(self.plans.by_hash(head.org, head.plan_hash).await?).await?,
         };
         let payload = self.payload_of(base).await?;
         let changed = apply_changes(&plan, &payload, &changes, self.limits())?;

@@ -185,6 +185,7 @@ fn items_of<'p>(projection: &'p Projection, id: &str) -> Vec<&'p StepRow> {
         .steps()
         .range(prefix.clone()..)
         .take_while(|(step, _)| step.starts_with(&prefix))
+        .filter(|(_, row)| row.skip_reason != Some(SkipReason::Removed))
         .filter_map(|(step, row)| Some((step[prefix.len()..].trim_end_matches(']').parse().ok()?, row)))
         .collect();
     items.sort_unstable_by_key(|(item, _)| *item);

@@ -32,6 +32,8 @@ struct PatchedData {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     removed: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    orphaned: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rerun: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     reset: Vec<String>,
@@ -64,6 +66,7 @@ pub(super) fn encode(patched: &Patched, plan: &Plan) -> Json {
         added: ids(&patched.added),
         changed: ids(&patched.changed),
         removed: set_back(&patched.removed),
+        orphaned: ids(&patched.orphaned),
         rerun: set_back(&patched.rerun),
         reset: ids(&patched.reset),
         items: with_items.map(|back| (id(back.step), back.items)).collect(),
@@ -93,6 +96,7 @@ pub(super) fn decode(data: &str, plan: &Plan) -> Result<Patched, String> {
         added: ids(&data.added)?,
         changed: ids(&data.changed)?,
         removed: set_back(&data.removed)?,
+        orphaned: ids(&data.orphaned)?,
         rerun: set_back(&data.rerun)?,
         reset: ids(&data.reset)?,
         steps_total: data.steps_total,

@@ -94,6 +94,23 @@ impl RunState {
     /// # Errors
     /// It does not fit the run as it stands.
     pub fn patch_effects(&self, patch: &PatchRun) -> Result<PatchEffects, Rejection> {
+        match self.preview_patch(patch) {
+            (effects, None) => Ok(effects),
+            (_, Some(rejection)) => Err(rejection),
+        }
+    }
+
+    /// The same, also of a patch that would be refused; then it is said why.
+    #[must_use]
+    pub fn preview_patch(&self, patch: &PatchRun) -> (PatchEffects, Option<Rejection>) {
+        let (effects, refused) = Weighing::new(self, &patch.plan, patch.rerun).weigh();
+        match self.check_patch(patch) {
+            Err(rejection) => (effects, Some(rejection)),
+            Ok(()) => (effects, refused),
+        }
+    }
+
+    fn check_patch(&self, patch: &PatchRun) -> Result<(), Rejection> {
         let conflict = |code, message| Err(Rejection::new(RejectionKind::Conflict, code, message));
         if self.status.is_terminal() {
             return conflict("run_ended", format!("the run is {} and cannot be patched any more", self.status));
@@ -105,10 +122,10 @@ impl RunState {
             let message = "the run has another plan by now; apply the patch to that one".to_owned();
             return conflict(Rejection::PLAN_MOVED, message);
         }
-        if let Some(undone) = patch.undoes {
-            self.check_undo(undone)?;
+        match patch.undoes {
+            Some(undone) => self.check_undo(undone),
+            None => Ok(()),
         }
-        Weighing::new(self, &patch.plan, patch.rerun).weigh()
     }
 
     /// The newest patch that is in force, and the plan before it.
@@ -165,6 +182,7 @@ impl RunState {
             added: effects.added.clone(),
             changed: effects.changed.clone(),
             removed: removed.into_iter().map(back).collect(),
+            orphaned: effects.orphaned.clone(),
             rerun: effects.rerun.iter().copied().map(back).collect(),
             reset: effects.reset.clone(),
             steps_total: patch.plan.steps_total(),
@@ -213,14 +231,14 @@ impl<'a> Weighing<'a> {
         Weighing { state, next, rerun, effects, again, begun, downstream }
     }
 
-    fn weigh(mut self) -> Result<PatchEffects, Rejection> {
+    fn weigh(mut self) -> (PatchEffects, Option<Rejection>) {
         for index in 0..self.next.steps.len() as StepIndex {
             self.compare(index);
         }
         for index in self.next.order.clone() {
             self.run_after(index);
         }
-        self.refusal()?;
+        let refused = self.refusal();
         self.find_held_back();
         self.effects.rerun = self.again.iter().copied().collect();
         let touched = |index: &StepIndex| {
@@ -230,7 +248,7 @@ impl<'a> Weighing<'a> {
         };
         self.effects.kept = self.next.order.iter().copied().filter(|index| !touched(index)).collect();
         self.effects.kept.sort_unstable();
-        Ok(self.effects)
+        (self.effects, refused)
     }
 
     fn stand(&self, index: StepIndex) -> Stand {
@@ -298,7 +316,7 @@ impl<'a> Weighing<'a> {
         }
     }
 
-    fn refusal(&self) -> Result<(), Rejection> {
+    fn refusal(&self) -> Option<Rejection> {
         let names = |steps: &BTreeSet<StepIndex>| {
             let steps: Vec<StepIndex> = steps.iter().copied().collect();
             self.state.names(self.next, &steps)
@@ -317,10 +335,7 @@ impl<'a> Weighing<'a> {
                 "steps are under way with results of steps that would run again: {names}; wait for them"
             ));
         }
-        match told.is_empty() {
-            true => Ok(()),
-            false => Err(Rejection::new(RejectionKind::Conflict, "step_started", told.join("; "))),
-        }
+        (!told.is_empty()).then(|| Rejection::new(RejectionKind::Conflict, "step_started", told.join("; ")))
     }
 
     /// Along the new edges: what is held back by something that did not end well, and what no longer is.

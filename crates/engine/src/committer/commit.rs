@@ -461,7 +461,7 @@ struct News {
 
 /// The very rows that were written, for those who watch the run.
 fn rows(run: RunId, plan: &Plan, events: &[Event], persisted_at: Timestamp) -> Arc<[EventRow]> {
-    events.iter().map(|event| milepost_core::codec::encode(event, run, plan, persisted_at)).collect()
+    milepost_core::codec::encode_all(events, run, plan, persisted_at).into()
 }
 
 /// What this batch takes, which the database does not know yet.

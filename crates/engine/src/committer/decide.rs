@@ -7,6 +7,7 @@ use std::time::Instant;
 use milepost_core::event::Body;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId, TaskId};
 use milepost_core::json::Json;
+use milepost_core::plan::PlanStep;
 use milepost_core::run::{
     CHECKPOINT_FORMAT, ChildStart, Command, Context, Decision, Effect, Rejection, RejectionKind, Signal, TimerChange,
 };
@@ -17,6 +18,7 @@ use milepost_store::rows::{CheckpointRow, NewHead, SlotWrite, StatusWrite, TaskS
 use super::hand_over::{self, Handing, Places};
 use super::load::{copy_of, runs_of};
 use super::pending::{Asking, Decided, RunPending, With};
+use super::states::Entry;
 use super::{Accepted, Committer, Reply, Request, RequestKind};
 use crate::error::EngineError;
 
@@ -96,7 +98,12 @@ impl Committer {
                 self.later(Request::revive(ready.org, ready.run));
                 continue;
             }
-            if self.states.peek(ready.run).is_some_and(|entry| entry.elsewhere) {
+            let not_here = |entry: &Entry| {
+                let planned = |step: &PlanStep| step.removed || !self.is_inline(step);
+                // A patch may have brought it to workers since it got in line here.
+                entry.elsewhere || (entry.state.plan.after.is_some() && planned(entry.state.plan.step(ready.step.step)))
+            };
+            if self.states.peek(ready.run).is_some_and(not_here) {
                 continue;
             }
             let command = Command::Dispatch { step: ready.step, worker: self.parts.node };
@@ -138,6 +145,9 @@ impl Committer {
                     return;
                 }
                 let answer = self.decide_command(org, run, &command, None, follow_ups);
+                if let Some(ops) = self.returned_patch.take() {
+                    return self.prepare_patch(org, run, command, reply, ops);
+                }
                 // It does not fit what is at hand; but another node may have gone on since that was read.
                 let at_hand = self.states.peek(run).is_some_and(|entry| entry.busy == 0);
                 let kind = RequestKind::Command { org, run, command };
@@ -211,8 +221,9 @@ impl Committer {
             Err(rejection) => return Err(self.rejected(org, run, command, expected_seq, rejection)),
         };
         let (status, last_seq) = (entry.state.status, entry.state.last_seq);
+        self.returned_patch.clone_from(&decision.patch);
         // A signal that is new leaves an event, whatever becomes of it.
-        let is_signal = matches!(command, Command::Signal(_) | Command::SignalAt { .. });
+        let is_signal = matches!(command, Command::Signal(_) | Command::SignalAt { .. } | Command::Patch(_));
         let existing = is_signal && decision.events.is_empty();
         let refused = decision.events.iter().find_map(|event| match &event.body {
             Body::SignalRejected { reason, .. } => Some(reason.clone()),
@@ -242,8 +253,13 @@ impl Committer {
         last_seq: u64,
         rejection: Rejection,
     ) -> EngineError {
-        if let (Rejection::MOVED, Command::SignalAt { expected_seq, .. }) = (rejection.code, command) {
-            return EngineError::Moved { run, expected: *expected_seq, last_seq };
+        let expected = match command {
+            Command::SignalAt { expected_seq, .. } => Some(*expected_seq),
+            Command::Patch(patch) => patch.expected_seq,
+            _ => None,
+        };
+        if let Some(expected) = expected.filter(|_| rejection.code == Rejection::MOVED) {
+            return EngineError::Moved { run, expected, last_seq };
         }
         if rejection.kind == RejectionKind::Bug {
             tracing::error!(%run, reason = rejection.message, "a rule of the engine was broken; the run is read again");
@@ -280,6 +296,12 @@ impl Committer {
         }
         if insert.is_some() {
             pending.insert = insert;
+        }
+        let patched = pending.plan.hash != plan.hash;
+        if patched {
+            // It knows all steps that the events before it are about.
+            pending.plan = plan.clone();
+            pending.patched = true;
         }
         // Owned until it is projected: whatever this batch adds, somebody has to see to it.
         if !entry.owned && !entry.elsewhere {
@@ -324,8 +346,12 @@ impl Committer {
                     pending.tasks.insert(row.task, TaskWrite::Put(Box::new(row)));
                 }
                 Effect::Gone { step, leased } => {
-                    if leased || !places.is_inline(plan.step(step.step)) {
-                        let task = TaskId::of(run, step);
+                    let task = TaskId::of(run, step);
+                    if patched {
+                        self.lines.remove(task);
+                    }
+                    // A patch may have brought what was in line for a worker to an executor of this process.
+                    if leased || patched || !places.is_inline(plan.step(step.step)) {
                         pending.tasks.insert(task, TaskWrite::Delete(task));
                     }
                 }

@@ -130,6 +130,11 @@ impl Committer {
         waiting: Waiting,
         follow_ups: &mut FollowUps,
     ) -> bool {
+        if self.is_out_of_line(&waiting) {
+            self.offers.give_back(offer);
+            self.again.push(Request::revive(waiting.org, waiting.run));
+            return false;
+        }
         self.handing = Some(Handing { offer, since: waiting.since, slot: waiting.slot.clone() });
         let lease = Lease { worker, nonce: crate::clock::entropy() };
         let command = Command::Lease { step: waiting.step, lease };
@@ -140,6 +145,15 @@ impl Committer {
             self.not_handed(waiting, &decided.map(drop));
         }
         handed
+    }
+
+    /// A patch has brought the step into another line since it got in this one.
+    fn is_out_of_line(&self, waiting: &Waiting) -> bool {
+        let Some(entry) = self.states.peek(waiting.run).filter(|entry| entry.state.plan.after.is_some()) else {
+            return false;
+        };
+        let Some(step) = entry.state.plan.steps.get(waiting.step.step as usize) else { return false };
+        step.skill != waiting.skill || queue_of(step) != waiting.queue || self.is_inline(step)
     }
 
     /// The step is not ready by what is at hand. Another node may have gone on since that was read; once it was read again,

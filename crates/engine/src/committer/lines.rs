@@ -103,6 +103,23 @@ impl Lines {
         Some(taken)
     }
 
+    /// Takes a step out of whatever line it is in. Goes over all of them: for what seldom happens.
+    pub(super) fn remove(&mut self, task: TaskId) {
+        if !self.known.remove(&task) {
+            return;
+        }
+        self.queues.retain(|_, queue| {
+            queue.orgs.retain(|_, org| {
+                org.levels.retain(|_, level| {
+                    level.remove(task);
+                    !level.turns.is_empty()
+                });
+                !org.levels.is_empty()
+            });
+            !queue.orgs.is_empty()
+        });
+    }
+
     pub(super) fn len(&self) -> usize {
         self.known.len()
     }
@@ -176,6 +193,15 @@ impl Level {
         // What another node had in line may be older than what is here.
         let place = line.iter().rposition(|other| other.ready_at <= waiting.ready_at).map_or(0, |place| place + 1);
         line.insert(place, waiting);
+    }
+
+    fn remove(&mut self, task: TaskId) {
+        self.waiting.retain(|_, line| {
+            line.retain(|waiting| waiting.task != task);
+            !line.is_empty()
+        });
+        let Level { turns, waiting } = self;
+        turns.retain(|kind| waiting.contains_key(kind));
     }
 
     fn take(&mut self, taker: Taker<'_>) -> Option<Waiting> {
@@ -262,6 +288,21 @@ pub(super) mod tests {
         assert_eq!(order(&mut lines, Taker { org: Some(OrgId(1)), skills: Some(&skills) }), [2]);
         assert_eq!(order(&mut lines, Taker { org: None, skills: Some(&skills) }), [3]);
         assert_eq!(order(&mut lines, ANY), [1]);
+    }
+
+    #[test]
+    fn what_is_taken_out_of_line_leaves_no_trace() {
+        let mut lines = Lines::default();
+        lines.push(waiting(1, 1, "w", "s", 0));
+        lines.push(waiting(2, 1, "w", "s", 0));
+        lines.push(waiting(3, 2, "v", "s", 7));
+        for n in [1, 3, 3] {
+            lines.remove(waiting(n, 1, "w", "s", 0).task);
+        }
+        assert_eq!((lines.len(), order(&mut lines, ANY)), (1, vec![2]));
+        lines.push(waiting(1, 1, "w", "s", 0));
+        lines.remove(waiting(1, 1, "w", "s", 0).task);
+        assert!(lines.queues().is_empty());
     }
 
     #[test]

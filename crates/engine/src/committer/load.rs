@@ -49,13 +49,7 @@ impl Committer {
             Ok(loaded) => {
                 for loaded in loaded {
                     let run = loaded.head.run;
-                    match self
-                        .parts
-                        .plans
-                        .by_hash(loaded.head.org, loaded.head.plan_hash)
-                        .await
-                        .and_then(|plan| restore(&loaded, &plan))
-                    {
+                    match restore(&loaded, &self.parts.plans).await {
                         Ok(state) => {
                             let inline = state.ready_steps().any(|step| self.is_inline(state.plan.step(step.step)));
                             self.states.insert_loaded(state, &loaded.head, self.parts.node, inline);

@@ -22,6 +22,7 @@ mod load;
 mod offers;
 mod pending;
 mod pushes;
+mod self_patch;
 mod start;
 mod states;
 
@@ -30,6 +31,7 @@ use std::sync::Arc;
 
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::json::Json;
 use milepost_core::limits::Limits;
 use milepost_core::plan::Plan;
 use milepost_core::run::{Command, StartRun};
@@ -60,7 +62,7 @@ pub(crate) use offers::Offer;
 use offers::Offers;
 use pending::{Pending, Unsure};
 use states::States;
-pub(crate) use states::restore;
+pub(crate) use states::{restore, restore_with};
 
 /// Requests that may wait in line; callers beyond that wait themselves.
 const QUEUE: usize = 4096;
@@ -266,6 +268,8 @@ pub(crate) struct Committer {
     impatient: Vec<u64>,
     /// Whom the step goes to that is being decided.
     handing: Option<Handing>,
+    /// The patch that the attempt returned whose outcome is being decided: the plan that it makes is needed first.
+    returned_patch: Option<Json>,
     /// What finds no room under a limit.
     parked: Parked,
     /// Requests that have to be decided again.
@@ -319,6 +323,7 @@ impl Committer {
             offers: Offers::default(),
             impatient: Vec::new(),
             handing: None,
+            returned_patch: None,
             parked: Parked::default(),
             again: Vec::new(),
             unprojected: Vec::new(),

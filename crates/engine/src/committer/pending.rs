@@ -11,8 +11,8 @@ use milepost_core::plan::Plan;
 use milepost_core::run::{SlotQuestion, Starting, Task, TaskRef};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Batch, CheckpointRow, HeadWrite, NewHead, OutboxWrite, RateWrite, RunWrite, SlotWrite, StatusWrite, TaskWrite,
-    TimerWrite,
+    Batch, CheckpointRow, HeadWrite, NewHead, OutboxWrite, PatchedHead, RateWrite, RunWrite, SlotWrite, StatusWrite,
+    TaskWrite, TimerWrite,
 };
 
 use super::limits::LimitedTask;
@@ -85,6 +85,8 @@ pub(super) struct RunPending {
     pub(super) freed_key: Option<String>,
     pub(super) decided: Vec<Decided>,
     pub(super) at_rest: bool,
+    /// From here on the run follows another plan: `plan`.
+    pub(super) patched: bool,
 }
 
 impl RunPending {
@@ -103,7 +105,12 @@ impl RunPending {
         let head = match &self.insert {
             Some(head) => {
                 let status = self.status.clone().unwrap_or_else(|| head.status.clone());
-                HeadWrite::Insert(Box::new(NewHead { status, owner: self.owner, ..(**head).clone() }))
+                let plan_hash = self.plan.hash;
+                HeadWrite::Insert(Box::new(NewHead { status, owner: self.owner, plan_hash, ..(**head).clone() }))
+            }
+            None if self.patched => {
+                let (plan_hash, status) = (self.plan.hash, self.status.clone());
+                HeadWrite::Patch(Box::new(PatchedHead { plan_hash, status, owner: self.owner }))
             }
             None => HeadWrite::Update { status: self.status.clone(), owner: self.owner },
         };
@@ -114,7 +121,7 @@ impl RunPending {
             expected_seq: self.expected_seq,
             last_seq: self.last_seq(),
             head,
-            events: self.events.iter().map(|event| codec::encode(event, self.run, &self.plan, persisted_at)).collect(),
+            events: codec::encode_all(&self.events, self.run, &self.plan, persisted_at),
             timers: net_timers(&self.timers),
             tasks: self.tasks.values().cloned().collect(),
             outbox: self.outbox.clone(),
@@ -243,6 +250,7 @@ impl Pending {
                 freed_key: None,
                 decided: Vec::new(),
                 at_rest: false,
+                patched: false,
             });
         }
         let at = self.at[&run];

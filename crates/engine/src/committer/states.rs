@@ -11,6 +11,7 @@ use milepost_store::rows::{HeadRow, LoadedRun};
 use std::sync::Arc;
 
 use crate::error::EngineError;
+use crate::plans::Plans;
 
 /// A state and what the committer knows of its run's head row.
 #[derive(Debug)]
@@ -166,24 +167,46 @@ impl States {
     }
 }
 
-/// The state of a run as the database has it.
-pub(crate) fn restore(loaded: &LoadedRun, plan: &Arc<Plan>) -> Result<RunState, EngineError> {
+/// The state of a run as the database has it. A log that a patch is part of is read with the plans before and after it.
+pub(crate) async fn restore(loaded: &LoadedRun, plans: &Plans) -> Result<RunState, EngineError> {
+    let head = &loaded.head;
+    let mut patched = Vec::new();
+    for row in &loaded.tail {
+        let corrupt = |error: codec::Unreadable| EngineError::Corrupt { run: head.run, reason: error.to_string() };
+        let Some((before, after)) = codec::patched_plans(row).map_err(corrupt)? else { continue };
+        if patched.is_empty() {
+            patched.push(plans.by_hash(head.org, before).await?);
+        }
+        patched.push(plans.by_hash(head.org, after).await?);
+    }
+    restore_with(loaded, &plans.by_hash(head.org, head.plan_hash).await?, patched)
+}
+
+/// `plan` is the one that the run has now; it knows the names of all steps that the run has had. `patched` are those that
+/// it had from the beginning of what was loaded, in order, if it had more than one.
+pub(crate) fn restore_with(
+    loaded: &LoadedRun,
+    plan: &Arc<Plan>,
+    patched: Vec<Arc<Plan>>,
+) -> Result<RunState, EngineError> {
     let run = loaded.head.run;
     let corrupt = |reason: String| EngineError::Corrupt { run, reason };
+    let first = patched.first().unwrap_or(plan).clone();
     let mut tail = Vec::with_capacity(loaded.tail.len());
     for row in &loaded.tail {
         tail.push(codec::decode(row, plan).map_err(|error| corrupt(error.to_string()))?);
     }
-    let (start, rest) = match &loaded.checkpoint {
+    let (mut start, rest) = match &loaded.checkpoint {
         Some(checkpoint) => {
-            let state = RunState::from_checkpoint(run, plan.clone(), checkpoint.format, &checkpoint.state);
+            let state = RunState::from_checkpoint(run, first, checkpoint.format, &checkpoint.state);
             (state.map_err(|error| corrupt(error.to_string()))?, tail.as_slice())
         }
         None => {
-            let (first, rest) = tail.split_first().ok_or_else(|| corrupt("its log is empty".to_owned()))?;
-            (RunState::begin(run, plan.clone(), first).map_err(|error| corrupt(error.to_string()))?, rest)
+            let (event, rest) = tail.split_first().ok_or_else(|| corrupt("its log is empty".to_owned()))?;
+            (RunState::begin(run, first, event).map_err(|error| corrupt(error.to_string()))?, rest)
         }
     };
+    patched.into_iter().for_each(|plan| start.learn_plan(plan));
     let state = start.replay(rest).map_err(|error| corrupt(error.to_string()))?;
     if state.last_seq != loaded.head.last_seq {
         return Err(corrupt(format!("its log ends at {}, its head says {}", state.last_seq, loaded.head.last_seq)));

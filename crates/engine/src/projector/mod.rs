@@ -21,6 +21,8 @@ use milepost_store::{Result, Store, StoreError};
 use tokio::sync::{Notify, mpsc};
 
 use crate::clock::Clock;
+use crate::error::EngineError;
+use crate::plans::Plans;
 use crate::telemetry::metrics::Metrics;
 
 pub(crate) use reduce::Projection;
@@ -129,6 +131,7 @@ pub(crate) struct ProjectorInbox {
 
 pub(crate) struct Projector {
     pub(crate) store: Arc<dyn Store>,
+    plans: Arc<Plans>,
     pub(crate) clock: Arc<dyn Clock>,
     waiting: HashMap<RunId, Waiting>,
     inbox: ProjectorInbox,
@@ -158,11 +161,12 @@ impl Waiting {
 impl Projector {
     pub(crate) fn new(
         store: Arc<dyn Store>,
+        plans: Arc<Plans>,
         clock: Arc<dyn Clock>,
         inbox: ProjectorInbox,
         metrics: Arc<Metrics>,
     ) -> Projector {
-        Projector { store, clock, waiting: HashMap::new(), inbox, metrics }
+        Projector { store, plans, clock, waiting: HashMap::new(), inbox, metrics }
     }
 
     pub(crate) async fn run(mut self) {
@@ -225,6 +229,10 @@ impl Projector {
             since: None,
         });
         waiting.since = waiting.since.or(Some(now));
+        if !Arc::ptr_eq(&waiting.plan, &committed.plan) {
+            // Patched: the newer plan knows all steps that there have been.
+            waiting.plan = committed.plan.clone();
+        }
         if committed.last_seq >= waiting.seen_seq {
             waiting.seen_seq = committed.last_seq;
             waiting.at_rest = committed.at_rest;
@@ -278,7 +286,8 @@ impl Projector {
         for run in runs {
             let Some(waiting) = self.waiting.get_mut(run) else { continue };
             if waiting.projection.is_none() {
-                match read_up(&*self.store, waiting.org, *run, &waiting.plan).await? {
+                let plan = waiting.plan.clone();
+                match read_up(&*self.store, &self.plans, waiting.org, *run, plan).await? {
                     Some(projection) => waiting.projection = Some(projection),
                     // A gap: this run's projection stands still until it closes.
                     None => {
@@ -317,20 +326,26 @@ impl Projector {
 
 /// Makes a run's projection from what is projected already and the log after it, with the rows of those steps that the
 /// log goes on with. `None` if the log has a gap.
-async fn read_up(store: &dyn Store, org: OrgId, run: RunId, plan: &Plan) -> Result<Option<Projection>> {
+async fn read_up(
+    store: &dyn Store,
+    plans: &Plans,
+    org: OrgId,
+    run: RunId,
+    plan: Arc<Plan>,
+) -> Result<Option<Projection>> {
     let projection = match store.snapshot(org, run).await? {
         Some(snapshot) => Projection::partial(snapshot),
         None => Projection::default(),
     };
-    catch_up(store, org, run, plan, projection, u64::MAX, |_| {}).await
+    catch_up(store, plans, (org, run), plan, projection, u64::MAX, |_| {}).await
 }
 
 /// Applies the log up to `until`, and shows each row on the way. `None` if the log has a gap.
 pub(crate) async fn catch_up(
     store: &dyn Store,
-    org: OrgId,
-    run: RunId,
-    plan: &Plan,
+    plans: &Plans,
+    (org, run): (OrgId, RunId),
+    mut plan: Arc<Plan>,
     mut projection: Projection,
     until: u64,
     mut see: impl FnMut(&EventRow),
@@ -339,12 +354,25 @@ pub(crate) async fn catch_up(
         let wanted = u64::from(PAGE).min(until - projection.last_seq());
         let rows = store.events(org, run, projection.last_seq(), wanted as u32).await?;
         let last_page = (rows.len() as u64) < wanted;
-        let Some(events) = decode(run, plan, projection.last_seq(), &rows) else { return Ok(None) };
-        let missing = projection.missing(plan, events.iter());
+        let events = match decode(&plan, projection.last_seq(), &rows) {
+            Ok(events) => events,
+            Err(reason) => {
+                // The run may have been patched since its plan was looked up.
+                match newer_plan(store, plans, org, run, &plan).await? {
+                    Some(newer) => plan = newer,
+                    None => {
+                        tracing::error!(%run, reason, "PROJECTOR_GAP_DETECTED");
+                        return Ok(None);
+                    }
+                }
+                continue;
+            }
+        };
+        let missing = projection.missing(&plan, events.iter());
         if !missing.is_empty() {
             projection.add(store.steps_by_id(org, run, &missing).await?);
         }
-        events.iter().for_each(|event| projection.apply(org, run, plan, event));
+        events.iter().for_each(|event| projection.apply(org, run, &plan, event));
         rows.iter().for_each(&mut see);
         if last_page {
             break;
@@ -361,34 +389,45 @@ pub(crate) fn followed(
     plan: &Plan,
     rows: &[EventRow],
 ) -> Option<Projection> {
-    let events = decode(run, plan, projection.last_seq(), rows)?;
+    let told = |reason| tracing::error!(%run, reason, "PROJECTOR_GAP_DETECTED");
+    let events = decode(plan, projection.last_seq(), rows).map_err(told).ok()?;
     events.iter().for_each(|event| projection.apply(org, run, plan, event));
     Some(projection)
 }
 
-fn decode(run: RunId, plan: &Plan, after_seq: u64, rows: &[EventRow]) -> Option<Vec<Event>> {
+/// The events of these rows, or what keeps them from being projected.
+fn decode(plan: &Plan, after_seq: u64, rows: &[EventRow]) -> std::result::Result<Vec<Event>, String> {
     let mut events = Vec::with_capacity(rows.len());
     for (row, expected) in rows.iter().zip(after_seq + 1..) {
         if row.seq != expected {
-            tracing::error!(%run, expected, found = row.seq, "PROJECTOR_GAP_DETECTED");
-            return None;
+            return Err(format!("event {expected} is expected, the log goes on with {}", row.seq));
         }
-        match codec::decode(row, plan) {
-            Ok(event) => events.push(event),
-            Err(error) => {
-                tracing::error!(%run, %error, "an event cannot be projected");
-                return None;
-            }
-        }
+        events.push(codec::decode(row, plan).map_err(|error| error.to_string())?);
     }
-    Some(events)
+    Ok(events)
+}
+
+/// The plan that the run has now, if that is another.
+async fn newer_plan(
+    store: &dyn Store,
+    plans: &Plans,
+    org: OrgId,
+    run: RunId,
+    plan: &Plan,
+) -> Result<Option<Arc<Plan>>> {
+    let Some(head) = store.head(org, run).await?.filter(|head| head.plan_hash != plan.hash) else { return Ok(None) };
+    match plans.by_hash(org, head.plan_hash).await {
+        Ok(plan) => Ok(Some(plan)),
+        Err(EngineError::Store(error)) => Err(error),
+        Err(error) => Err(StoreError::Corrupt(error.to_string())),
+    }
 }
 
 /// Drops a run's projection and makes it anew from its log.
-pub(crate) async fn rebuild(store: &dyn Store, plan: &Plan, org: OrgId, run: RunId) -> Result<bool> {
+pub(crate) async fn rebuild(store: &dyn Store, plans: &Plans, plan: Arc<Plan>, org: OrgId, run: RunId) -> Result<bool> {
     for _ in 0..REBUILDS {
         store.drop_projection(org, run).await?;
-        let projection = read_up(store, org, run, plan).await?;
+        let projection = read_up(store, plans, org, run, plan.clone()).await?;
         let Some(write) = projection.and_then(|projection| projection.to_write(org, run, false)) else {
             return Ok(false);
         };

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use milepost_core::event::{Body, Event, StepRef};
+use milepost_core::event::{Body, Event, Patched, SetBack, StepRef};
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::json::Json;
 use milepost_core::plan::Plan;
-use milepost_core::status::{RunStatus, StepStatus};
+use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{ProjectionWrite, SnapshotRow, StepRow};
 
@@ -20,6 +20,8 @@ pub(crate) struct Projection {
     changed: BTreeSet<String>,
     /// Rows of steps that are not in `steps` may be stored.
     partial: bool,
+    /// Rows of steps that were complete are stored and not in `steps`.
+    dropped: bool,
 }
 
 impl Projection {
@@ -41,9 +43,11 @@ impl Projection {
 
     /// The steps that the events change and whose rows have to be read first.
     pub(crate) fn missing<'e>(&self, plan: &Plan, events: impl Iterator<Item = &'e Event>) -> Vec<String> {
-        if !self.partial {
+        if !self.partial && !self.dropped {
             return Vec::new();
         }
+        // Nothing but a patch goes back to what was complete.
+        let events = events.filter(|event| self.partial || matches!(event.body, Body::RunPatched(_)));
         let names: BTreeSet<String> = events.flat_map(changed_by).map(|step| step.name(plan)).collect();
         names.into_iter().filter(|name| !self.steps.contains_key(name)).collect()
     }
@@ -79,6 +83,7 @@ impl Projection {
         for id in std::mem::take(&mut self.changed) {
             if self.steps.get(&id).is_some_and(|step| step.status == StepStatus::Completed) {
                 self.steps.remove(&id);
+                self.dropped = true;
             }
         }
     }
@@ -96,7 +101,7 @@ impl Projection {
                 base_run: queued.base.as_ref().map(|base| base.run),
                 parent_run: queued.parent.as_ref().map(|parent| parent.run),
                 priority: queued.priority,
-                steps_total: u32::try_from(plan.steps.len()).unwrap_or(u32::MAX),
+                steps_total: plan.steps_total(),
                 steps_done: 0,
                 steps_failed: 0,
                 error: None,
@@ -112,14 +117,45 @@ impl Projection {
             apply_run(snapshot, event);
             snapshot.last_event_seq = event.seq;
         }
-        if let Body::StepRetryScheduled { reset, .. } = &event.body {
-            for step in reset {
-                self.change(plan, StepRef::whole(*step), |row| {
-                    row.status = StepStatus::Pending;
-                    row.skip_reason = None;
-                    row.ended_at = None;
-                });
+        match &event.body {
+            Body::StepRetryScheduled { reset, .. } => {
+                reset.iter().for_each(|step| self.change(plan, StepRef::whole(*step), open_again));
             }
+            Body::RunPatched(patched) => self.apply_patch(plan, patched, event.at),
+            _ => {}
+        }
+    }
+
+    /// Steps that are gone keep their rows, marked as removed and not counted. So do items of steps that run again: they
+    /// come anew, perhaps fewer.
+    fn apply_patch(&mut self, plan: &Plan, patched: &Patched, at: Timestamp) {
+        let gone = |row: &mut StepRow| {
+            row.end(StepStatus::Skipped, at);
+            row.skip_reason = Some(SkipReason::Removed);
+            row.output_seq = None;
+        };
+        for back in &patched.removed {
+            whole_and_items(back).for_each(|step| self.change(plan, step, gone));
+        }
+        for back in &patched.rerun {
+            whole_and_items(back).skip(1).for_each(|step| self.change(plan, step, gone));
+            self.change(plan, StepRef::whole(back.step), open_again);
+        }
+        patched.reset.iter().for_each(|step| self.change(plan, StepRef::whole(*step), open_again));
+        for step in patched.added.iter().chain(&patched.changed) {
+            let (step, skill) = (StepRef::whole(*step), &plan.step(*step).skill);
+            if !self.steps.contains_key(&step.name(plan)) {
+                continue;
+            }
+            self.change(plan, step, |row| {
+                row.skill = skill.to_string();
+                if row.skip_reason == Some(SkipReason::Removed) {
+                    open_again(row);
+                }
+            });
+        }
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.steps_total = patched.steps_total;
         }
     }
 
@@ -133,6 +169,7 @@ impl Projection {
                     row.started_at = Some(event.at);
                     row.ended_at = None;
                     row.error = None;
+                    row.skip_reason = None;
                     row.input_hash = started.input_hash.or(row.input_hash);
                 }
                 Body::StepCompleted { .. } => {
@@ -160,12 +197,12 @@ impl Projection {
     fn change(&mut self, plan: &Plan, step: StepRef, change: impl FnOnce(&mut StepRow)) {
         let id = step.name(plan);
         let row = self.steps.entry(id.clone()).or_insert_with(|| blank(&id, plan, step));
-        let before = row.status;
+        let (before, was_done) = (row.status, is_done(row));
         change(row);
-        let after = row.status;
+        let (after, done) = (row.status, is_done(row));
         self.changed.insert(id);
         if let Some(snapshot) = self.snapshot.as_mut().filter(|_| step.item.is_none()) {
-            snapshot.steps_done = moved(snapshot.steps_done, before.is_terminal(), after.is_terminal());
+            snapshot.steps_done = moved(snapshot.steps_done, was_done, done);
             let failed = |status| status == StepStatus::Failed;
             snapshot.steps_failed = moved(snapshot.steps_failed, failed(before), failed(after));
         }
@@ -174,11 +211,33 @@ impl Projection {
 
 /// The steps whose rows an event changes.
 fn changed_by(event: &Event) -> impl Iterator<Item = StepRef> {
-    let reset = match &event.body {
-        Body::StepRetryScheduled { reset, .. } => reset.as_slice(),
-        _ => &[],
+    let (reset, patched) = match &event.body {
+        Body::StepRetryScheduled { reset, .. } => (reset.as_slice(), None),
+        Body::RunPatched(patched) => (patched.reset.as_slice(), Some(patched)),
+        _ => (&[][..], None),
     };
-    event.step.into_iter().chain(reset.iter().map(|step| StepRef::whole(*step)))
+    let back = patched.into_iter().flat_map(|patched| patched.removed.iter().chain(&patched.rerun));
+    let others = patched.into_iter().flat_map(|patched| patched.added.iter().chain(&patched.changed));
+    let whole = reset.iter().chain(others).map(|step| StepRef::whole(*step));
+    event.step.into_iter().chain(whole).chain(back.flat_map(whole_and_items))
+}
+
+fn whole_and_items(back: &SetBack) -> impl Iterator<Item = StepRef> {
+    let step = back.step;
+    std::iter::once(StepRef::whole(step)).chain((0..back.items).map(move |item| StepRef::item(step, item)))
+}
+
+/// Has ended, and is part of the plan.
+fn is_done(row: &StepRow) -> bool {
+    row.status.is_terminal() && row.skip_reason != Some(SkipReason::Removed)
+}
+
+fn open_again(row: &mut StepRow) {
+    row.status = StepStatus::Pending;
+    row.skip_reason = None;
+    row.ended_at = None;
+    row.output_seq = None;
+    row.error = None;
 }
 
 fn apply_run(snapshot: &mut SnapshotRow, event: &Event) {

@@ -201,8 +201,8 @@ impl Pusher {
         let token = &order.token;
         let org = token.org;
         let Some(loaded) = self.store.load_runs(&[(org, token.run)]).await?.into_iter().next() else { return Ok(None) };
-        let plan = self.plans.by_hash(org, loaded.head.plan_hash).await?;
-        let mut state = restore(&loaded, &plan)?;
+        let mut state = restore(&loaded, &self.plans).await?;
+        let plan = state.plan.clone();
         if !state.wants(token.task) {
             return Ok(None);
         }

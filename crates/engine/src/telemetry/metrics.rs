@@ -187,6 +187,7 @@ by_event_type! {
     run_terminated: Body::RunTerminated { .. } => "RunTerminated",
     run_reopened: Body::RunReopened => "RunReopened",
     run_continued: Body::RunContinued { .. } => "RunContinued",
+    run_patched: Body::RunPatched(_) => "RunPatched",
     step_started: Body::StepStarted(_) => "StepStarted",
     step_completed: Body::StepCompleted { .. } => "StepCompleted",
     step_failed: Body::StepFailed { .. } => "StepFailed",
