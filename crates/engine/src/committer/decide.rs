@@ -297,7 +297,7 @@ impl Committer {
         if insert.is_some() {
             pending.insert = insert;
         }
-        let patched = pending.plan.hash != plan.hash;
+        let patched = decision.events.iter().any(|event| matches!(event.body, Body::RunPatched(_)));
         if patched {
             // It knows all steps that the events before it are about.
             pending.plan = plan.clone();

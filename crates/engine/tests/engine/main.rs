@@ -14,6 +14,7 @@ mod doctor;
 mod example;
 mod faults;
 mod holes;
+mod live;
 mod logs;
 mod pressure;
 mod projections;
