@@ -401,6 +401,10 @@ impl Engine {
         check_skills(plan, &self.executor, self.workers)
     }
 
+    pub(crate) fn check_patch_skills(&self, before: &Plan, plan: &Plan) -> Result<(), EngineError> {
+        check_new_skills(before, plan, &self.executor, self.workers)
+    }
+
     /// Checks all of a start that can be checked before anything is stored.
     ///
     /// # Errors
@@ -747,6 +751,19 @@ pub async fn list_runs(store: &Arc<dyn Store>, org: OrgId, filter: &RunFilter) -
 /// The store cannot be read.
 pub async fn transitions(store: &Arc<dyn Store>, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>, EngineError> {
     Ok(store.transitions(org, run).await?)
+}
+
+/// The same of what a patch adds or changes: what the run had before is not to be judged here.
+pub(crate) fn check_new_skills(
+    before: &Plan,
+    plan: &Plan,
+    executor: &Executor,
+    workers: bool,
+) -> Result<(), EngineError> {
+    let Err(EngineError::UnknownSkills(mut unknown)) = check_skills(plan, executor, workers) else { return Ok(()) };
+    let had = |id: &str| before.find(id).map(|index| before.step(index)).filter(|step| !step.removed);
+    unknown.retain(|(id, skill)| had(id).is_none_or(|step| *step.skill != **skill));
+    if unknown.is_empty() { Ok(()) } else { Err(EngineError::UnknownSkills(unknown)) }
 }
 
 /// Refuses a plan whose steps nobody can carry out: better at the door than in the middle. Where workers may come, a step

@@ -102,10 +102,11 @@ impl Engine {
             if let Some(taken) = self.taken_before(&head, &options).await? {
                 return Ok(taken);
             }
-            check_seq(&head, &options)?;
+            check_head(&head, &options)?;
             let before = self.plans.by_hash(self.org, head.plan_hash).await?;
             let loaded = self.patch_plan(&before, ops).await?;
-            let plan = self.add(loaded).await?;
+            self.check_patch_skills(&before, &loaded.plan)?;
+            let plan = self.plans.add(self.org, loaded).await?;
             let patch = PatchRun { ops: Some(Json::of(ops)), ..new_patch(id, plan, &options) };
             match self.send_patch(&head, patch).await {
                 Err(error) if has_moved(&error) => {}
@@ -122,7 +123,7 @@ impl Engine {
     pub async fn preview_patch(&self, run: RunId, ops: &Value, rerun: bool) -> Result<PatchPreview, EngineError> {
         let state = self.state_of(run).await?;
         let loaded = self.patch_plan(&state.plan, ops).await?;
-        self.check_skills(&loaded.plan)?;
+        self.check_patch_skills(&state.plan, &loaded.plan)?;
         let options = PatchOptions { rerun, ..PatchOptions::default() };
         let patch = new_patch(SignalId(uuid::Uuid::nil()), Arc::new(loaded.plan), &options);
         let (effects, refused) = state.preview_patch(&patch);
@@ -151,14 +152,14 @@ impl Engine {
             if let Some(taken) = self.taken_before(&head, &options).await? {
                 return Ok(taken);
             }
-            check_seq(&head, &options)?;
+            check_head(&head, &options)?;
             let state = self.state_of(run).await?;
             let Some((newest, before)) = state.newest_patch() else {
                 let message = "the run has no patch that could be undone".to_owned();
                 return Err(Rejection { kind: RejectionKind::NotFound, code: "unknown_patch", message }.into());
             };
             let former = self.plans.text(self.org, before).await?;
-            let plan = self.add(document::unpatch_run(&state.plan, &former)?).await?;
+            let plan = self.plans.add(self.org, document::unpatch_run(&state.plan, &former)?).await?;
             let patch = PatchRun { undoes: Some(undone.unwrap_or(newest)), ..new_patch(id, plan, &options) };
             match self.send_patch(&head, patch).await {
                 Err(error) if has_moved(&error) => {}
@@ -277,8 +278,12 @@ fn ids(plan: &Plan, steps: &[StepIndex]) -> Vec<String> {
     ids
 }
 
-/// Told at once, before a plan is stored for nothing; the run's own word counts.
-fn check_seq(head: &HeadRow, options: &PatchOptions) -> Result<(), EngineError> {
+/// What can be told at once, before a plan is stored for nothing; the run's own word counts.
+fn check_head(head: &HeadRow, options: &PatchOptions) -> Result<(), EngineError> {
+    if head.status.is_terminal() {
+        let message = format!("the run is {} and cannot be patched any more", head.status);
+        return Err(Rejection { kind: RejectionKind::Conflict, code: "run_ended", message }.into());
+    }
     match options.if_seq.filter(|expected| *expected != head.last_seq) {
         Some(expected) => Err(EngineError::Moved { run: head.run, expected, last_seq: head.last_seq }),
         None => Ok(()),

@@ -184,6 +184,43 @@ pub(crate) struct Accepted {
     pub(crate) status: RunStatus,
 }
 
+/// The answer to a patch.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Patched {
+    pub(crate) run_id: RunId,
+    pub(crate) status: RunStatus,
+    #[serde(default)]
+    pub(crate) existing: bool,
+    #[serde(flatten)]
+    pub(crate) steps: StepLists,
+}
+
+/// What a patch would do.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct PatchOutlook {
+    pub(crate) fits: bool,
+    pub(crate) refusal: Option<PatchRefusal>,
+    #[serde(flatten)]
+    pub(crate) steps: StepLists,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct PatchRefusal {
+    pub(crate) message: String,
+}
+
+/// The steps of a run, by what a patch means for them.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct StepLists {
+    pub(crate) kept: Vec<String>,
+    pub(crate) new: Vec<String>,
+    pub(crate) changed: Vec<String>,
+    pub(crate) removed: Vec<String>,
+    pub(crate) orphaned: Vec<String>,
+    pub(crate) rerun: Vec<String>,
+}
+
 /// A line that a step said.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct LogLine {

@@ -32,7 +32,7 @@ pub(crate) struct Step {
     skill: String,
     /// `pending`, `running`, `completed`, `failed` or `skipped`.
     status: String,
-    /// `cache_hit`, `condition`, `upstream_failed`, `cancelled` or `operator`.
+    /// `cache_hit`, `condition`, `upstream_failed`, `cancelled`, `operator` or `removed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     skip_reason: Option<String>,
     /// Counts retries by policy and by operators.

@@ -6,6 +6,7 @@ mod bulk;
 mod guard;
 mod openapi;
 mod outbox;
+mod patches;
 mod reading;
 mod secrets;
 mod signals;

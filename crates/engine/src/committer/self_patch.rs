@@ -13,7 +13,7 @@ use milepost_core::plan::Plan;
 use milepost_core::run::Command;
 
 use super::{Committer, Reply, Request};
-use crate::engine::check_skills;
+use crate::engine::check_new_skills;
 use crate::error::EngineError;
 use crate::executor::Executor;
 use crate::plans::Plans;
@@ -63,7 +63,7 @@ impl Maker {
     async fn make(&self, org: OrgId, before: &Plan, ops: &Json) -> Result<Arc<Plan>, EngineError> {
         let text = self.plans.text(org, before.hash).await?;
         let loaded = document::patch_run(before, &text, &ops.to_value(), &self.limits)?;
-        check_skills(&loaded.plan, &self.executor, self.workers)?;
+        check_new_skills(before, &loaded.plan, &self.executor, self.workers)?;
         self.plans.add(org, loaded).await
     }
 }

@@ -179,7 +179,8 @@ async fn a_patched_run_is_taken_over_from_a_dead_node(home: Home) {
     patch(&engine, run, &add("bb", json!({"skill": "echo", "depends_on": ["a"]}))).await;
     event(&engine, run, "RunContinued").await;
     patch(&engine, run, &json!([{"op": "remove", "path": "/steps/y"}])).await;
-    patch(&engine, run, &add("z", json!({"skill": "echo", "input": "${{ steps.bb.output }}", "depends_on": ["x"]}))).await;
+    patch(&engine, run, &add("z", json!({"skill": "echo", "input": "${{ steps.bb.output }}", "depends_on": ["x"]})))
+        .await;
     drop(engine);
     let engine = home.open(short().gate(&gate)).await;
     gate.arrival().await;
@@ -272,7 +273,8 @@ async fn a_lease_given_before_a_patch_is_good_after_it(home: Home) {
 
 async fn a_waiting_step_moves_to_another_queue(home: Home) {
     let engine = home.open(server()).await;
-    let document = "{name: moving, steps: {m: {skill: x, queue: one}, n: {skill: x, queue: one}, o: {skill: x, queue: one}}}";
+    let document =
+        "{name: moving, steps: {m: {skill: x, queue: one}, n: {skill: x, queue: one}, o: {skill: x, queue: one}}}";
     let run = start(&engine, document, NewRun::default()).await;
     let held = take(&engine, "one", LONG).await.unwrap();
     let others: Vec<&str> = ["m", "n", "o"].into_iter().filter(|step| *step != held.step_id).collect();
@@ -378,7 +380,8 @@ async fn a_returned_patch_that_is_refused_fails_its_step(home: Home) {
 
 async fn a_worker_returns_a_patch(home: Home) {
     let (engine, other) = (home.open(server()).await, home.open(server()).await);
-    let document = "{name: agent, self_patch: {}, steps: {plan: {skill: think}, end: {skill: act, depends_on: [plan]}}}";
+    let document =
+        "{name: agent, self_patch: {}, steps: {plan: {skill: think}, end: {skill: act, depends_on: [plan]}}}";
     let run = start(&engine, document, NewRun::default()).await;
     let task = take(&engine, "default", LONG).await.unwrap();
     let ops = json!([

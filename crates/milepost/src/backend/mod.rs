@@ -9,6 +9,7 @@ mod request;
 use milepost_core::document;
 use milepost_core::hash::Digest;
 use milepost_core::id::{OutboxId, RunId};
+use milepost_core::json::Json;
 use milepost_core::limits::Limits;
 use milepost_core::trace::TraceContext;
 use milepost_engine::view::EventView;
@@ -19,7 +20,7 @@ use crate::commands::queues::NewLimits;
 use crate::progress::Outline;
 use crate::target::Target;
 use crate::wire::{
-    Accepted, Bulk, Definition, Delivery, Deployed, Limited, LogLine, Page, Planned, Queue, Retried, Rotated, Run,
+    Accepted, Bulk, Definition, Delivery, Deployed, Limited, LogLine, Page, PatchOutlook, Patched, Planned, Queue, Retried, Rotated, Run,
     Said, Secret, SecretSet, Started, StepDetail, Summary, Transition, Workflow,
 };
 use feed::Feed;
@@ -27,7 +28,7 @@ use local::Local;
 pub(crate) use local::{RunSettings, config, traces};
 use logs::Logs;
 pub(crate) use request::{
-    Action, BulkOrder, Change, Documents, Mover, NewRun, NewSecret, NewSignal, Past, RunFilter, Subject, Update, joined,
+    Action, BulkOrder, Change, Documents, Mover, NewPatch, NewRun, NewSecret, NewSignal, Past, RunFilter, Subject, UndoPatch, Update, joined,
 };
 
 #[derive(Debug)]
@@ -175,6 +176,30 @@ impl Backend {
         match self {
             Backend::Local(local) => local.signal(run, signal).await,
             Backend::Remote(client) => client.signal(run, &signal).await,
+        }
+    }
+
+    /// Changes a run's definition while it runs.
+    pub(crate) async fn patch_run(&self, run: RunId, patch: &NewPatch) -> anyhow::Result<Said<Patched>> {
+        match self {
+            Backend::Local(local) => local.patch_run(run, patch).await,
+            Backend::Remote(client) => client.patch_run(run, patch).await,
+        }
+    }
+
+    /// What a patch would do. Nothing is stored.
+    pub(crate) async fn preview_patch(&self, run: RunId, ops: Json, rerun: bool) -> anyhow::Result<Said<PatchOutlook>> {
+        match self {
+            Backend::Local(local) => local.preview_patch(run, &ops, rerun).await,
+            Backend::Remote(client) => client.preview_patch(run, &ops, rerun).await,
+        }
+    }
+
+    /// Takes the newest patch back.
+    pub(crate) async fn undo_patch(&self, run: RunId, undo: &UndoPatch) -> anyhow::Result<Said<Patched>> {
+        match self {
+            Backend::Local(local) => local.undo_patch(run, undo).await,
+            Backend::Remote(client) => client.undo_patch(run, undo).await,
         }
     }
 

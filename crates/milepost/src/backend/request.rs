@@ -140,6 +140,24 @@ impl NewSignal {
     }
 }
 
+/// A change of a run's definition.
+#[derive(Debug, Serialize)]
+pub(crate) struct NewPatch {
+    pub(crate) ops: Json,
+    pub(crate) rerun: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+    pub(crate) patch_id: SignalId,
+}
+
+/// The newest patch of a run is to be taken back.
+#[derive(Debug, Serialize)]
+pub(crate) struct UndoPatch {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+    pub(crate) patch_id: SignalId,
+}
+
 /// A run to be started.
 #[derive(Debug)]
 pub(crate) struct NewRun {

@@ -1,13 +1,14 @@
 //! What a server is asked about runs.
 
 use milepost_core::id::RunId;
+use milepost_core::json::Json;
 use milepost_engine::view::EventView;
 use serde::Deserialize;
 
 use super::Client;
-use crate::backend::{BulkOrder, NewSignal, RunFilter, joined};
+use crate::backend::{BulkOrder, NewPatch, NewSignal, RunFilter, UndoPatch, joined};
 use crate::output::error::Refusal;
-use crate::wire::{Accepted, Bulk, Page, Run, Said, StepDetail, Summary, Transition};
+use crate::wire::{Accepted, Bulk, Page, PatchOutlook, Patched, Run, Said, StepDetail, Summary, Transition};
 
 /// A list without pages.
 #[derive(Deserialize)]
@@ -60,6 +61,24 @@ impl Client {
 
     pub(crate) async fn signal(&self, run: RunId, signal: &NewSignal) -> anyhow::Result<Said<Accepted>> {
         Ok(self.post(&["runs", &run.to_string(), "signals"], signal).await?.1)
+    }
+
+    pub(crate) async fn patch_run(&self, run: RunId, patch: &NewPatch) -> anyhow::Result<Said<Patched>> {
+        Ok(self.post(&["runs", &run.to_string(), "patch"], patch).await?.1)
+    }
+
+    pub(crate) async fn preview_patch(
+        &self,
+        run: RunId,
+        ops: &Json,
+        rerun: bool,
+    ) -> anyhow::Result<Said<PatchOutlook>> {
+        let body = serde_json::json!({ "ops": ops, "rerun": rerun });
+        Ok(self.post(&["runs", &run.to_string(), "patch", "preview"], &body).await?.1)
+    }
+
+    pub(crate) async fn undo_patch(&self, run: RunId, undo: &UndoPatch) -> anyhow::Result<Said<Patched>> {
+        Ok(self.post(&["runs", &run.to_string(), "patch", "undo"], undo).await?.1)
     }
 }
 

@@ -33,6 +33,7 @@ pub(super) enum What {
     RunStopped(RunStatus, String),
     SignalAccepted(String),
     SignalRejected(String, String),
+    RunPatched(PatchData),
     StepStarted {
         items: Option<u32>,
         waits_for: Option<String>,
@@ -45,6 +46,17 @@ pub(super) enum What {
         retry_at: Timestamp,
         reset: Vec<String>,
     },
+}
+
+/// The steps that a patch is about.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PatchData {
+    pub(super) added: Vec<String>,
+    pub(super) changed: Vec<String>,
+    pub(super) removed: Vec<String>,
+    pub(super) rerun: Vec<String>,
+    pub(super) reset: Vec<String>,
 }
 
 /// The fields of all kinds of data; each event has those of its type.
@@ -98,6 +110,9 @@ fn what(event_type: &str, data: &Json) -> Option<What> {
     // An output may be large and is not shown: it is not read.
     if event_type == "StepCompleted" {
         return Some(What::StepCompleted);
+    }
+    if event_type == "RunPatched" {
+        return Some(What::RunPatched(read(data)?));
     }
     let data: Data = read(data)?;
     Some(match event_type {

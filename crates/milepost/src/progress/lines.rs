@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use milepost_core::status::StepStatus;
 
-use super::happening::{Happening, StepName, What};
+use super::happening::{Happening, PatchData, StepName, What};
 use super::model::Model;
 use crate::output::time;
 
@@ -52,8 +52,16 @@ fn run_text(what: &What) -> Option<String> {
         What::RunStopped(status, reason) => format!("run {status}: {reason}"),
         What::SignalAccepted(name) => format!("signal {name} accepted"),
         What::SignalRejected(name, reason) => format!("signal {name} rejected: {reason}"),
+        What::RunPatched(patch) => patch_text(patch),
         _ => return None,
     })
+}
+
+/// `run patched: +subtitles ~publish`.
+fn patch_text(patch: &PatchData) -> String {
+    let lists = [("+", &patch.added), ("~", &patch.changed), ("-", &patch.removed), ("again ", &patch.rerun)];
+    let words = lists.iter().flat_map(|(sign, ids)| ids.iter().map(move |id| format!(" {sign}{id}")));
+    format!("run patched:{}", words.collect::<String>())
 }
 
 fn step_text(model: &Model, happening: &Happening, name: &StepName) -> Option<String> {

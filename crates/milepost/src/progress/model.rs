@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use milepost_core::status::{RunStatus, StepStatus};
 use milepost_core::time::Timestamp;
 
-use super::happening::{Happening, What};
+use super::happening::{Happening, PatchData, What};
 use super::outline::Outline;
 
 #[derive(Debug)]
@@ -58,6 +58,9 @@ impl Model {
         if let Some(status) = happening.run_status() {
             self.status = status;
         }
+        if let What::RunPatched(patch) = &happening.what {
+            self.patch(patch);
+        }
         let Some(name) = &happening.step else { return };
         let Some(step) = self.outline.find(&name.id).map(|index| &mut self.steps[index]) else { return };
         match name.item {
@@ -68,6 +71,23 @@ impl Model {
             for index in reset.iter().filter_map(|id| self.outline.find(id)) {
                 self.steps[index] = NEW;
             }
+        }
+    }
+
+    /// New steps stand below the others; those that are gone stay, as skipped.
+    fn patch(&mut self, patch: &PatchData) {
+        for id in &patch.added {
+            if self.outline.find(id).is_none() {
+                self.outline.add(id);
+                self.steps.push(NEW);
+            }
+        }
+        for index in patch.added.iter().chain(&patch.rerun).chain(&patch.reset).filter_map(|id| self.outline.find(id)) {
+            self.steps[index] = NEW;
+        }
+        for index in patch.removed.iter().filter_map(|id| self.outline.find(id)) {
+            let skip_reason = Some("removed".to_owned());
+            self.steps[index] = Step { status: StepStatus::Skipped, skip_reason, ..NEW };
         }
     }
 

@@ -42,6 +42,13 @@ impl Outline {
         Outline { ids, depth, index, approval: false }
     }
 
+    /// A step that a patch brought.
+    pub(super) fn add(&mut self, id: &str) {
+        self.index.insert(id.to_owned(), self.ids.len());
+        self.ids.push(id.to_owned());
+        self.depth.push(0);
+    }
+
     pub(super) fn find(&self, id: &str) -> Option<usize> {
         self.index.get(id).copied()
     }

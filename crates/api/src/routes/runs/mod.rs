@@ -6,6 +6,9 @@ mod bulk;
 mod events;
 mod list;
 mod logs;
+mod patch;
+mod patch_preview;
+mod patch_undo;
 mod plan;
 mod show;
 mod signal;
@@ -36,5 +39,8 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(stream::stream))
         .routes(routes!(transitions::transitions))
         .routes(routes!(signal::signal))
+        .routes(routes!(patch::patch))
+        .routes(routes!(patch_preview::preview_patch))
+        .routes(routes!(patch_undo::undo_patch))
         .merge(verbs::routes())
 }

@@ -3,6 +3,7 @@
 mod bulk;
 mod definitions;
 mod outbox;
+mod patch;
 mod queues;
 mod read;
 mod secrets;

@@ -5,6 +5,7 @@ mod events;
 mod filter;
 mod list;
 mod logs;
+mod patch;
 mod show;
 mod signal;
 mod watch;
@@ -83,6 +84,7 @@ enum Verb {
         after_help = "Examples:\n  milepost runs skip last --step cut\n  milepost runs skip last --step 'shots[3]'"
     )]
     Skip(signal::OfStep),
+    Patch(patch::Patch),
 }
 
 impl Runs {
@@ -102,6 +104,7 @@ impl Runs {
             Verb::Reject(plain) => plain.run("REJECT", context).await,
             Verb::Retry(retry) => retry.run(context).await,
             Verb::Skip(of_step) => of_step.run("SKIP_STEP", context).await,
+            Verb::Patch(patch) => patch.run(context).await,
         }
     }
 }
