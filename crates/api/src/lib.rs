@@ -26,3 +26,4 @@ pub use openapi::document as openapi_document;
 pub use routes::router;
 pub use serve::serve;
 pub use state::{AppState, Settings};
+pub use wire::definition as answers;

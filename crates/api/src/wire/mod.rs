@@ -1,6 +1,6 @@
 //! What goes over the wire. Names are fixed; the engine's own types may change behind them.
 
-mod definition;
+pub mod definition;
 mod event;
 mod log;
 mod masked;
@@ -13,7 +13,9 @@ mod secret;
 mod step;
 pub(crate) mod task;
 
-pub(crate) use definition::{Diff, Move, MovedTag, Protection, Revision, Tag, Target};
+pub(crate) use definition::{
+    Collected, Deployed, Difference, Merged, Move, MovedTag, Protection, Revision, Tag, Workflow,
+};
 pub(crate) use event::{Event, Transition};
 pub(crate) use log::LogLine;
 pub(crate) use masked::{MaskedRun, MaskedSummary};

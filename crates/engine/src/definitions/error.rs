@@ -25,7 +25,7 @@ pub enum DefinitionError {
     #[error("there is nothing to redo: tag `{0}` has moved since the last undo, or none was made")]
     NothingToRedo(String),
     #[error(
-        "the newest move of tag `{tag}` is by {by}, not by you: look at it, and say with If-Match that version {version} is the one you mean (CLI: --expect {version})"
+        "the newest move of tag `{tag}` is by {by}, not by you; look at it, and say with If-Match that version {version} is the one you mean (CLI: --expect {version})"
     )]
     MovedByAnother { tag: String, by: String, version: u64 },
     #[error("tag `{tag}` is protected: it may be moved by {}; ask one of them, or have the protection changed", .movers.join(", "))]

@@ -40,14 +40,13 @@ impl Gc {
 }
 
 fn in_words(collected: &Collected) -> String {
-    let Collected { dry_run, revisions, blobs, bytes, kept_by_grace } = *collected;
+    let Collected { dry_run, revisions, blobs, bytes, compacted } = *collected;
     let verb = if dry_run { "would remove" } else { "removed" };
-    let young = match kept_by_grace {
+    let short = match compacted {
         0 => String::new(),
-        1 => "; 1 more is too young to go".to_owned(),
-        count => format!("; {count} more are too young to go"),
+        count => format!("; made {} of patches short", counted(count, "chain")),
     };
-    format!("{verb} {} and {} ({}){young}", counted(revisions, "revision"), counted(blobs, "blob"), size(bytes))
+    format!("{verb} {} and {} ({}){short}", counted(revisions, "revision"), counted(blobs, "blob"), size(bytes))
 }
 
 fn counted(count: u64, noun: &str) -> String {
@@ -68,10 +67,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_what_went_and_what_stays_for_now() {
-        let all = Collected { dry_run: false, revisions: 1, blobs: 3, bytes: 1_600_000, kept_by_grace: 0 };
-        assert_eq!(in_words(&all), "removed 1 revision and 3 blobs (1.5 MiB)");
-        let some = Collected { dry_run: true, revisions: 0, blobs: 1, bytes: 10, kept_by_grace: 2 };
-        assert_eq!(in_words(&some), "would remove 0 revisions and 1 blob (10 bytes); 2 more are too young to go");
+    fn it_says_what_went_and_what_was_made_short() {
+        let all = Collected { dry_run: false, revisions: 1, blobs: 3, bytes: 1_600_000, compacted: 2 };
+        assert_eq!(in_words(&all), "removed 1 revision and 3 blobs (1.5 MiB); made 2 chains of patches short");
+        let some = Collected { dry_run: true, revisions: 0, blobs: 1, bytes: 10, compacted: 0 };
+        assert_eq!(in_words(&some), "would remove 0 revisions and 1 blob (10 bytes)");
     }
 }

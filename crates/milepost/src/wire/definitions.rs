@@ -149,7 +149,7 @@ pub(crate) struct Collected {
     pub(crate) revisions: u64,
     pub(crate) blobs: u64,
     pub(crate) bytes: u64,
-    /// Nothing refers to it, and it is too young to go.
+    /// Chains of patches that were made short.
     #[serde(default)]
-    pub(crate) kept_by_grace: u64,
+    pub(crate) compacted: u64,
 }

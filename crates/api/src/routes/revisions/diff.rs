@@ -2,15 +2,15 @@
 
 use axum::Json;
 use axum::extract::State;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::error::Result;
 use crate::extract::Query;
 use crate::openapi::{NotFound, Problems};
 use crate::routes::workflows::Unprocessable;
 use crate::state::AppState;
-use crate::wire::{Diff, Target};
+use crate::wire::Difference;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -22,23 +22,13 @@ pub(super) struct DiffQuery {
     to: String,
 }
 
-/// What is different between two documents.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct DiffAnswer {
-    from: Target,
-    to: Target,
-    #[serde(flatten)]
-    diff: Diff,
-}
-
 /// Compare two documents
 ///
 /// As RFC 6902 operations, and step by step.
 #[utoipa::path(get, path = "/diff", tag = "revisions", params(DiffQuery),
-    responses((status = 200, description = "what is different", body = DiffAnswer), NotFound, Unprocessable, Problems))]
-pub(super) async fn diff(State(state): State<AppState>, Query(query): Query<DiffQuery>) -> Result<Json<DiffAnswer>> {
+    responses((status = 200, description = "what is different", body = Difference), NotFound, Unprocessable, Problems))]
+pub(super) async fn diff(State(state): State<AppState>, Query(query): Query<DiffQuery>) -> Result<Json<Difference>> {
     let definitions = state.engine.definitions();
     let (from, to, diff) = definitions.diff(state.engine.org(), &query.from, &query.to).await?;
-    let (from, to) = (Target::of(query.from, &from), Target::of(query.to, &to));
-    Ok(Json(DiffAnswer { from, to, diff: diff.into() }))
+    Ok(Json(Difference::of((query.from, &from), (query.to, &to), diff)))
 }

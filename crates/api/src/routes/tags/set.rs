@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::extract::{Actor, Body, IdempotencyKey, IfMatch, Name};
 use crate::openapi::{NotFound, Problems, WriteProblems};
 use crate::state::AppState;
-use crate::wire::{MovedTag, Tag};
+use crate::wire::MovedTag;
 
 /// What a tag is to point at.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -33,8 +33,8 @@ pub(super) struct SetBody {
         ("If-Match" = Option<String>, Header, description = "only if the tag still has this ETag"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request"),
         ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
-    responses((status = 200, description = "the tag moved, or pointed there", body = Tag),
-        (status = 201, description = "the tag is new", body = Tag), TagMoved, NotFound, WriteProblems, Problems))]
+    responses((status = 200, description = "the tag moved, or pointed there", body = MovedTag),
+        (status = 201, description = "the tag is new", body = MovedTag), TagMoved, NotFound, WriteProblems, Problems))]
 pub(super) async fn set(
     State(state): State<AppState>,
     Name(tag): Name,

@@ -5,10 +5,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use milepost_core::document;
 use milepost_engine::definitions::Moving;
-use milepost_store::rows::TagRow;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
-use uuid::Uuid;
 
 use crate::error::{Problem, Result};
 use crate::extract::{Actor, IdempotencyKey, IfMatch, JsonOrYaml, Query};
@@ -16,7 +14,7 @@ use crate::openapi::{Problems, WriteProblems};
 use crate::routes::runs::DocumentBody;
 use crate::routes::tags::TagMoved;
 use crate::state::AppState;
-use crate::wire::Any;
+use crate::wire::{Any, Deployed};
 
 /// A document to be stored under a name.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -41,17 +39,6 @@ pub(super) struct DeployQuery {
     tag: Option<String>,
     /// Why, where the body is the document itself.
     message: Option<String>,
-}
-
-/// What a name points at now.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Deployed {
-    revision_id: Uuid,
-    /// The SHA-256 of the canonical document.
-    version_hash: String,
-    tag: String,
-    /// Grows each time the tag moves.
-    tag_version: u64,
 }
 
 /// Deploy a document
@@ -92,15 +79,4 @@ pub(super) async fn deploy(
     let (_, moved) = state.engine.deploy_as(&tag, loaded, &moving).await?;
     let status = if moved.existing { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(moved.tag.into())))
-}
-
-impl From<TagRow> for Deployed {
-    fn from(row: TagRow) -> Deployed {
-        Deployed {
-            revision_id: row.revision_id,
-            version_hash: format!("sha256:{}", row.version_hash),
-            tag: row.tag,
-            tag_version: row.version,
-        }
-    }
 }

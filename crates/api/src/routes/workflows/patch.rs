@@ -8,13 +8,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::deploy::Deployed;
 use crate::error::Result;
 use crate::extract::{Actor, Body, IdempotencyKey, IfMatch, Name};
 use crate::openapi::{NotFound, Problems, WriteProblems};
 use crate::routes::tags::TagMoved;
 use crate::state::AppState;
-use crate::wire::Any;
+use crate::wire::{Any, Deployed};
 
 /// Operations on the document that a tag points at.
 #[derive(Debug, Deserialize, ToSchema)]

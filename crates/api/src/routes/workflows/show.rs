@@ -2,17 +2,15 @@
 
 use axum::Json;
 use axum::extract::State;
-use milepost_core::json::Json as RawJson;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
-use uuid::Uuid;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::Unprocessable;
 use crate::error::Result;
 use crate::extract::{Name, Query};
 use crate::openapi::{NotFound, Problems};
 use crate::state::AppState;
-use crate::wire::Any;
+use crate::wire::Workflow;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -21,20 +19,6 @@ pub(super) struct WorkflowQuery {
     /// The document with all patches applied; it always is.
     #[serde(rename = "materialize")]
     _materialize: Option<bool>,
-}
-
-/// A document.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Workflow {
-    /// As it was asked for.
-    #[serde(rename = "ref")]
-    reference: String,
-    name: String,
-    version: String,
-    revision_id: Uuid,
-    version_hash: String,
-    #[schema(value_type = Any)]
-    document: RawJson,
 }
 
 /// Read a workflow's document
@@ -50,12 +34,5 @@ pub(super) async fn show(
     Query(_query): Query<WorkflowQuery>,
 ) -> Result<Json<Workflow>> {
     let (plan, target, document) = state.engine.document(&reference).await?;
-    Ok(Json(Workflow {
-        reference,
-        name: plan.name.to_string(),
-        version: plan.version.to_string(),
-        revision_id: target.revision_id,
-        version_hash: format!("sha256:{}", plan.hash),
-        document,
-    }))
+    Ok(Json(Workflow::of(reference, &plan, &target, document)))
 }

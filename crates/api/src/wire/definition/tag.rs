@@ -1,18 +1,15 @@
-//! Definitions: tags, their moves, and revisions.
+//! Tags and their moves.
 
-use milepost_core::document::{Diff as CoreDiff, FieldDiff, Operation, StepDiff};
 use milepost_engine::EngineError;
-use milepost_engine::definitions::{Moved, Protection as CoreProtection, Target as CoreTarget, Trust as CoreTrust};
-use milepost_store::rows::{MoveRow, RevisionRow, TagRow};
+use milepost_engine::definitions::{Moved, Protection as CoreProtection, Trust as CoreTrust};
+use milepost_store::rows::{MoveRow, TagRow};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::Any;
-
 /// A name and what it points at.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub(crate) struct Tag {
+pub struct Tag {
     pub(crate) tag: String,
     pub(crate) revision_id: Uuid,
     /// Of the revision: `dag_version`, `patch_set` or `run_snapshot`.
@@ -54,7 +51,7 @@ impl TryFrom<TagRow> for Tag {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"movers": ["release-bot"], "trust": "protected"}))]
-pub(crate) struct Protection {
+pub struct Protection {
     /// Who may move it; anybody if there is none.
     #[serde(default)]
     movers: Vec<String>,
@@ -65,7 +62,7 @@ pub(crate) struct Protection {
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum Trust {
+pub enum Trust {
     /// Those of protected tags.
     #[default]
     Protected,
@@ -95,7 +92,7 @@ impl From<Protection> for CoreProtection {
 
 /// One move of a tag.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub(crate) struct Move {
+pub struct Move {
     /// 1, 2, 3 …: the tag's version that the move made.
     pub(crate) move_id: u64,
     /// `move`, `undo`, `redo`, `restore` or `merge`.
@@ -137,7 +134,7 @@ impl From<MoveRow> for Move {
 
 /// A tag that moved.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct MovedTag {
+pub struct MovedTag {
     #[serde(flatten)]
     pub(crate) tag: Tag,
     /// The move that made it so.
@@ -153,86 +150,24 @@ impl TryFrom<Moved> for MovedTag {
     }
 }
 
-/// A document at one moment of its life.
+/// What a name points at now.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Revision {
+pub struct Deployed {
     revision_id: Uuid,
-    /// `dag_version`: a whole document. `patch_set`: operations on top of another revision. `run_snapshot`: what runs ran.
-    kind: String,
-    /// The SHA-256 of the document that it means.
+    /// The SHA-256 of the canonical document.
     version_hash: String,
-    /// The SHA-256 of what is stored of it.
-    cas_id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    plan_hash: Option<String>,
-    /// The document that a chain of patches begins with.
-    base_version: Option<Uuid>,
-    parent_id: Option<Uuid>,
-    /// What was merged into the parent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    merge_parent_id: Option<Uuid>,
-    /// How many patches are between it and its base.
-    depth: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    created_by: Option<String>,
-    #[schema(format = DateTime)]
-    created_at: String,
+    tag: String,
+    /// Grows each time the tag moves.
+    tag_version: u64,
 }
 
-impl From<RevisionRow> for Revision {
-    fn from(row: RevisionRow) -> Revision {
-        Revision {
+impl From<TagRow> for Deployed {
+    fn from(row: TagRow) -> Deployed {
+        Deployed {
             revision_id: row.revision_id,
-            kind: row.kind.to_string(),
             version_hash: format!("sha256:{}", row.version_hash),
-            cas_id: format!("sha256:{}", row.cas_hash),
-            plan_hash: row.plan_hash.map(|hash| format!("sha256:{hash}")),
-            base_version: row.base_version,
-            parent_id: row.parent_id,
-            merge_parent_id: row.merge_parent_id,
-            depth: row.depth,
-            message: row.message,
-            created_by: row.created_by,
-            created_at: row.created_at.to_string(),
+            tag: row.tag,
+            tag_version: row.version,
         }
-    }
-}
-
-/// What a reference means.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Target {
-    /// As it was asked for.
-    #[serde(rename = "ref")]
-    reference: String,
-    revision_id: Uuid,
-    version_hash: String,
-}
-
-impl Target {
-    pub(crate) fn of(reference: String, target: &CoreTarget) -> Target {
-        let version_hash = format!("sha256:{}", target.version_hash);
-        Target { reference, revision_id: target.revision_id, version_hash }
-    }
-}
-
-/// What is different.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Diff {
-    /// RFC 6902 operations that make the second document of the first.
-    #[schema(value_type = Vec<Any>)]
-    ops: Vec<Operation>,
-    /// Step by step: added, removed or changed, with the fields that changed.
-    #[schema(value_type = Vec<Any>)]
-    steps: Vec<StepDiff>,
-    /// What changed outside of steps.
-    #[schema(value_type = Vec<Any>)]
-    settings: Vec<FieldDiff>,
-}
-
-impl From<CoreDiff> for Diff {
-    fn from(diff: CoreDiff) -> Diff {
-        Diff { ops: diff.ops, steps: diff.steps, settings: diff.settings }
     }
 }
