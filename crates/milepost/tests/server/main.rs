@@ -8,6 +8,7 @@ mod blobs;
 #[expect(dead_code, reason = "only the database is needed here")]
 mod common;
 mod configured;
+mod definitions;
 mod dev;
 mod ending;
 #[path = "../../../store/tests/moto/mod.rs"]
