@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
 mod bulk;
+mod definitions;
 mod guard;
 mod openapi;
 mod outbox;
@@ -33,7 +34,7 @@ use tower::ServiceExt as _;
 struct Api {
     router: Router,
     engine: Arc<Engine>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 struct Answer {
@@ -59,12 +60,28 @@ impl Api {
     }
 
     async fn open(settings: Settings, config: Config) -> Api {
-        let folder = tempfile::tempdir().unwrap();
+        Api::at(tempfile::tempdir().unwrap(), settings, config).await
+    }
+
+    async fn at(folder: TempDir, settings: Settings, config: Config) -> Api {
         let store = Arc::new(SqliteStore::open(&folder.path().join("api.db")).unwrap());
         let config = Config { workers: true, ..config };
         let engine = Arc::new(Engine::open_with(store, config).await.unwrap());
         let router = router(AppState::new(engine.clone(), settings));
-        Api { router, engine, _folder: folder }
+        Api { router, engine, folder }
+    }
+
+    /// Ended, and started again on the same database.
+    async fn again(self) -> Api {
+        let Api { router, engine, folder } = self;
+        engine.shutdown().await;
+        drop((router, engine));
+        Api::at(folder, Settings::default(), Config::default()).await
+    }
+
+    /// The database behind its back.
+    fn sql(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.folder.path().join("api.db")).unwrap()
     }
 
     async fn send(&self, request: Request<Body>) -> Answer {

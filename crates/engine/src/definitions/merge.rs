@@ -4,19 +4,22 @@ use std::collections::HashSet;
 
 use milepost_core::document::{self, Diff, Merged};
 use milepost_core::id::OrgId;
+use milepost_store::StoreError;
 use milepost_store::rows::{MoveKind, RevisionKind, RevisionRow, TagRow};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::moves::{Change, Decision, Destination, Step};
-use super::request::Asked;
+use super::request::{Asked, MergeNote};
 use super::{DOCUMENT, DefinitionError, Definitions, Moving};
 use crate::error::EngineError;
 
 /// So many generations are read at a time when two lines are followed back to where they parted.
 const GENERATIONS: u32 = 64;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum MergeOutcome {
     /// There is nothing in it that the tag does not have.
     UpToDate,
@@ -53,30 +56,26 @@ impl Definitions {
     /// may not be moved.
     pub async fn merge(&self, org: OrgId, tag: &str, from: &str, moving: &Moving) -> Result<Merging, EngineError> {
         let asked = Asked::new(moving, ["merge", tag, from]);
-        let told = std::sync::Mutex::new(None);
         let moved = self
             .change(org, tag, &asked, |now| async {
                 let now = now.ok_or_else(|| EngineError::NoSuchWorkflow(tag.to_owned()))?;
                 let prepared = self.prepare_merge(org, &now, from, moving).await?;
-                let diff = document::diff(&prepared.ours, &prepared.result);
-                let mut told = told.lock().expect("no holder of this lock panics");
-                *told = Some((prepared.outcome, prepared.base, diff));
+                asked.note_merge(MergeNote { outcome: prepared.outcome, base: prepared.base });
                 Ok(prepared.decision)
             })
             .await?;
-        let told = told.into_inner().expect("no holder of this lock panics");
-        if let Some((outcome, base, diff)) = told {
-            return Ok(Merging { outcome, base, tag: moved.tag, diff });
-        }
-        // It was answered before: what it did is read again.
-        let ours = moved.moved.from_revision_id.unwrap_or(moved.moved.to_revision_id);
-        let (_, _, diff) = self.diff(org, &ours.to_string(), &moved.moved.to_revision_id.to_string()).await?;
-        let outcome = match (moved.unchanged, moved.moved.merged_revision_id == Some(moved.moved.to_revision_id)) {
-            (true, _) => MergeOutcome::UpToDate,
-            (false, true) => MergeOutcome::FastForward,
-            (false, false) => MergeOutcome::Merged,
+        let note = asked.merge().ok_or_else(|| {
+            let key = moving.key.as_deref().unwrap_or_default();
+            StoreError::Corrupt(format!("the answer under key `{key}` does not say what the merge was"))
+        })?;
+        let diff = match (moved.unchanged, moved.moved.from_revision_id) {
+            (false, Some(before)) => {
+                let after = moved.moved.to_revision_id;
+                self.diff(org, &before.to_string(), &after.to_string()).await?.2
+            }
+            _ => Diff::default(),
         };
-        Ok(Merging { outcome, base: None, tag: moved.tag, diff })
+        Ok(Merging { outcome: note.outcome, base: note.base, tag: moved.tag, diff })
     }
 
     /// What [`Definitions::merge`] would do; nothing is stored.
