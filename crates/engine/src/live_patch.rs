@@ -192,6 +192,7 @@ impl Engine {
 
     async fn send_patch(&self, head: &HeadRow, patch: PatchRun) -> Result<PatchedRun, EngineError> {
         let (id, org, run) = (patch.id, self.org, head.run);
+        self.plans.keep_for(org, run, &[head.plan_hash, patch.plan.hash]).await?;
         let command = Command::Patch(Box::new(patch));
         let accepted = self.inbox.ask(RequestKind::Command { org, run, command }).await?;
         let after = if accepted.existing { 0 } else { head.last_seq };

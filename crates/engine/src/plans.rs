@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use milepost_core::document::{self, Loaded};
 use milepost_core::hash::Digest;
-use milepost_core::id::OrgId;
+use milepost_core::id::{OrgId, RunId};
 use milepost_core::limits::Limits;
 use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
@@ -122,6 +122,11 @@ impl Plans {
             kept.used = Some(now);
         }
         Ok(())
+    }
+
+    /// Keeps plans for a run that follows one after the other: its log needs them all for as long as it is there.
+    pub(crate) async fn keep_for(&self, org: OrgId, run: RunId, plans: &[Digest]) -> Result<(), EngineError> {
+        Ok(self.store.definitions().keep_plans(org, run, plans).await?)
     }
 
     async fn snapshot(&self, org: OrgId, hash: Digest, now: Timestamp) -> Result<DefinitionWrite, EngineError> {

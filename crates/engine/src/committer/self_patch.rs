@@ -47,7 +47,7 @@ impl Committer {
         };
         tokio::spawn(async move {
             let plan = loop {
-                match maker.make(org, &before, &ops).await {
+                match maker.make(org, run, &before, &ops).await {
                     Ok(plan) => break Ok(plan),
                     Err(error) if error.is_passing() => tokio::time::sleep(RETRY).await,
                     Err(error) => break Err(told(error)),
@@ -60,11 +60,13 @@ impl Committer {
 }
 
 impl Maker {
-    async fn make(&self, org: OrgId, before: &Plan, ops: &Json) -> Result<Arc<Plan>, EngineError> {
+    async fn make(&self, org: OrgId, run: RunId, before: &Plan, ops: &Json) -> Result<Arc<Plan>, EngineError> {
         let text = self.plans.text(org, before.hash).await?;
         let loaded = document::patch_run(before, &text, &ops.to_value(), &self.limits)?;
         check_new_skills(before, &loaded.plan, &self.executor, self.workers)?;
-        self.plans.add(org, loaded).await
+        let plan = self.plans.add(org, loaded).await?;
+        self.plans.keep_for(org, run, &[before.hash, plan.hash]).await?;
+        Ok(plan)
     }
 }
 

@@ -444,6 +444,6 @@ async fn a_run_updates_a_patched_one_with_the_definition_it_had(home: Home) {
     assert_eq!(ended(&engine, update).await, RunStatus::Completed);
     assert_eq!(steps(&engine.run(update).await.unwrap()), "a completed, b completed, d completed");
     let hash = engine.store().head(ORG, run).await.unwrap().unwrap().plan_hash;
-    let (plan, text) = engine.document(&format!("sha256:{hash}")).await.unwrap();
+    let (plan, _, text) = engine.document(&format!("sha256:{hash}")).await.unwrap();
     assert!(plan.after.is_none() && !text.as_str().contains("\"patched\""), "{}", text.as_str());
 }

@@ -20,15 +20,16 @@ use crate::commands::queues::NewLimits;
 use crate::progress::Outline;
 use crate::target::Target;
 use crate::wire::{
-    Accepted, Bulk, Definition, Delivery, Deployed, Limited, LogLine, Page, PatchOutlook, Patched, Planned, Queue, Retried, Rotated, Run,
-    Said, Secret, SecretSet, Started, StepDetail, Summary, Transition, Workflow,
+    Accepted, Bulk, Definition, Delivery, Deployed, Limited, LogLine, Page, PatchOutlook, Patched, Planned, Queue,
+    Retried, Rotated, Run, Said, Secret, SecretSet, Started, StepDetail, Summary, Transition, Workflow,
 };
 use feed::Feed;
 use local::Local;
 pub(crate) use local::{RunSettings, config, traces};
 use logs::Logs;
 pub(crate) use request::{
-    Action, BulkOrder, Change, Documents, Mover, NewPatch, NewRun, NewSecret, NewSignal, Past, RunFilter, Subject, UndoPatch, Update, joined,
+    Action, BulkOrder, Change, Documents, Mover, NewPatch, NewRun, NewSecret, NewSignal, Past, RunFilter, Subject,
+    UndoPatch, Update, joined,
 };
 
 #[derive(Debug)]

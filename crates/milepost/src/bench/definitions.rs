@@ -39,22 +39,19 @@ pub(super) async fn definitions(store: Arc<dyn Store>, revisions: usize) -> anyh
         all.patch(ORG, TAG, &ops(number), &moving).await?;
     }
     let commit = median(async |_| commit(&store).await).await?;
-    let tag = median(async |_| Ok(drop(all.tag(ORG, TAG).await?))).await?;
-    let history = median(async |_| Ok(drop(all.history(ORG, TAG, None, 100).await?))).await?;
+    let tag = median(async |_| all.tag(ORG, TAG).await).await?;
+    let history = median(async |_| all.history(ORG, TAG, None, 100).await).await?;
     let target = all.resolve(ORG, TAG).await?;
-    let cached = median(async |_| Ok(drop(all.document(ORG, &target).await?))).await?;
-    let cold = median(async |_| Ok(drop(open().document(ORG, &target).await?))).await?;
+    let cached = median(async |_| all.document(ORG, &target).await).await?;
+    let cold = median(async |_| open().document(ORG, &target).await).await?;
     let create_version = median(async |n| deploy(&all, "bench.versions", n + 1).await).await?;
-    let create_patch = median(async |n| {
-        Ok(drop(all.patch(ORG, TAG, &ops(number + 1 + n), &moving).await?))
-    })
-    .await?;
-    let undo = median(async |_| Ok(drop(all.undo(ORG, TAG, &moving).await?))).await?;
-    let redo = median(async |_| Ok(drop(all.redo(ORG, TAG, &moving).await?))).await?;
+    let create_patch = median(async |n| all.patch(ORG, TAG, &ops(number + 1 + n), &moving).await).await?;
+    let undo = median(async |_| all.undo(ORG, TAG, &moving).await).await?;
+    let redo = median(async |_| all.redo(ORG, TAG, &moving).await).await?;
     let targets = [all.resolve(ORG, &format!("{TAG}~1")).await?, all.resolve(ORG, TAG).await?];
     let set = median(async |n| {
         let target = targets[n % 2].revision_id.to_string();
-        Ok(drop(all.set(ORG, TAG, &target, &moving).await?))
+        all.set(ORG, TAG, &target, &moving).await
     })
     .await?;
     Ok(json!({
@@ -66,11 +63,11 @@ pub(super) async fn definitions(store: Arc<dyn Store>, revisions: usize) -> anyh
     }))
 }
 
-async fn median(mut deed: impl AsyncFnMut(usize) -> anyhow::Result<()>) -> anyhow::Result<f64> {
+async fn median<T, E: Into<anyhow::Error>>(mut deed: impl AsyncFnMut(usize) -> Result<T, E>) -> anyhow::Result<f64> {
     let mut times = Vec::with_capacity(SAMPLES);
     for number in 0..SAMPLES {
         let began = Instant::now();
-        deed(number).await?;
+        deed(number).await.map_err(Into::into)?;
         times.push(began.elapsed().as_secs_f64() * 1000.0);
     }
     times.sort_by(f64::total_cmp);
