@@ -461,6 +461,15 @@ pub fn carried_value(row: &EventRow) -> Result<Option<Json>, Unreadable> {
     read.map_err(|reason| Unreadable { seq: row.seq, event_type: row.event_type.to_string(), reason })
 }
 
+/// Where the plan of a run came from, as its first event has it.
+///
+/// # Errors
+/// The row cannot be read.
+pub fn carried_definition(row: &EventRow) -> Result<Option<Json>, Unreadable> {
+    let read = read::<QueuedData>(row.data.as_str()).map(|data| data.definition);
+    read.map_err(|reason| Unreadable { seq: row.seq, event_type: row.event_type.to_string(), reason })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -146,7 +146,11 @@ impl Plans {
             created_by: None,
             created_at: now,
         };
-        Ok(DefinitionWrite { blobs: vec![blob], revisions: vec![revision], ..DefinitionWrite::default() })
+        Ok(DefinitionWrite {
+            blobs: blob.into_iter().collect(),
+            revisions: vec![revision],
+            ..DefinitionWrite::default()
+        })
     }
 
     /// The same for one that the committer starts: it waits for nothing. Whatever happens before the snapshot is made, the

@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::plans::Plans;
 use crate::projector::{Projection, catch_up, followed};
-use crate::view::{Carried, RunSummary, RunView, StepView, run_view, step_view};
+use crate::view::{Carried, DEFINITION, RunSummary, RunView, StepView, run_view, step_view};
 
 impl Engine {
     /// A run as it is now.
@@ -219,5 +219,10 @@ fn keep(carried: &mut Carried, row: &EventRow) {
         && let Ok(value) = codec::carried_value(row)
     {
         carried.insert(row.seq, value);
+    }
+    if row.event_type == "RunQueued"
+        && let Ok(definition) = codec::carried_definition(row)
+    {
+        carried.insert(DEFINITION, definition);
     }
 }

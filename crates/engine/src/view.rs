@@ -48,6 +48,9 @@ pub struct RunSummary {
 pub struct RunView {
     #[serde(flatten)]
     pub summary: RunSummary,
+    /// Where its plan came from: what was asked for, the revision that that meant, and where the tag was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub definition: Option<Json>,
     pub payload: Json,
     /// The outputs of the last steps, by step id.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,6 +155,9 @@ fn read_error(json: Option<&Json>) -> Option<ErrorInfo> {
     serde_json::from_str(json?.as_str()).ok()
 }
 
+/// Where the definition of a run is among the values that its events carry; no event has that number.
+pub(crate) const DEFINITION: u64 = 0;
+
 /// Values that events carry, by sequence number.
 pub(crate) type Carried = HashMap<u64, Option<Json>>;
 
@@ -175,7 +181,8 @@ pub(crate) fn run_view(plan: &Plan, projection: &Projection, carried: &Carried) 
     }
     let output = (snapshot.status == RunStatus::Completed).then(|| last_outputs(plan, &steps));
     let payload = carried.get(&1).cloned().flatten().unwrap_or_else(Json::null);
-    Some(RunView { summary: RunSummary::from(snapshot), payload, output, steps })
+    let definition = carried.get(&DEFINITION).cloned().flatten();
+    Some(RunView { summary: RunSummary::from(snapshot), definition, payload, output, steps })
 }
 
 /// The rows of a `foreach` step's items, in order.

@@ -49,6 +49,11 @@ pub(crate) struct RunSummary {
 pub(crate) struct Run {
     #[serde(flatten)]
     pub(crate) summary: RunSummary,
+    /// Where its plan came from: `ref` as it was asked for, `revision_id`, `version_hash`, the `tags_snapshot` of that
+    /// moment, and the `patch` for this run alone. A run of a document that came along has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Any>)]
+    definition: Option<Json>,
     #[schema(value_type = Any)]
     payload: Json,
     /// The outputs of the last steps (those that nothing depends on), by step id; once the run has completed.
@@ -82,7 +87,7 @@ impl RunSummary {
 
 impl Run {
     /// What a run has beyond its summary.
-    pub(crate) const BODY_FIELDS: &'static [&'static str] = &["payload", "output", "steps"];
+    pub(crate) const BODY_FIELDS: &'static [&'static str] = &["definition", "payload", "output", "steps"];
 }
 
 impl From<view::RunSummary> for RunSummary {
@@ -113,6 +118,7 @@ impl From<view::RunView> for Run {
     fn from(run: view::RunView) -> Run {
         Run {
             summary: run.summary.into(),
+            definition: run.definition,
             payload: run.payload,
             output: run.output,
             steps: run.steps.into_iter().map(Step::from).collect(),

@@ -126,8 +126,8 @@ impl Definitions {
                 }
                 let text = self.documents.of(org, &head).await?;
                 let (revision, blob) = self.compacted(org, &head, &text, None).await?;
-                let write =
-                    DefinitionWrite { blobs: vec![blob], revisions: vec![revision], ..DefinitionWrite::default() };
+                let (blobs, revisions) = (blob.into_iter().collect(), vec![revision]);
+                let write = DefinitionWrite { blobs, revisions, ..DefinitionWrite::default() };
                 // Somebody else may have made it meanwhile.
                 made += u64::from(self.store.definitions().write(org, &write).await?);
             }

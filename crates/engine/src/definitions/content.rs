@@ -37,14 +37,15 @@ impl Content {
         self.blobs.as_ref()
     }
 
-    /// The row of some content, to be written with what needs it. What is large is put into the blob store now.
+    /// The row of some content, to be written with what needs it. What is large is put into the blob store now; if it is
+    /// there already there is no row to write: should it be removed meanwhile, what needs it is not written either.
     pub(crate) async fn row(
         &self,
         org: OrgId,
         media_type: &str,
         content: Vec<u8>,
         now: Timestamp,
-    ) -> Result<BlobRow, EngineError> {
+    ) -> Result<Option<BlobRow>, EngineError> {
         let (hash, size) = (Digest::of(&content), content.len());
         let mut row = BlobRow {
             hash,
@@ -54,16 +55,16 @@ impl Content {
             blob: None,
             created_at: now,
         };
-        let Some(blobs) = self.blobs.as_ref().filter(|_| size > INLINE_BYTES) else { return Ok(row) };
-        if let Some(there) = self.store.definitions().blob(org, hash).await? {
-            return Ok(there);
+        let Some(blobs) = self.blobs.as_ref().filter(|_| size > INLINE_BYTES) else { return Ok(Some(row)) };
+        if self.store.definitions().blob(org, hash).await?.is_some() {
+            return Ok(None);
         }
         let hex = hash.to_string();
         let key = format!("cas/{}/{}/{hex}-{}", org.0, &hex[..2], Uuid::now_v7());
         self.store.definitions().note_key(&key, now).await?;
         blobs.put(&key, std::mem::take(&mut row.content).into()).await?;
         row.blob = Some(key);
-        Ok(row)
+        Ok(Some(row))
     }
 
     /// What a row stands for, compared with its digest.

@@ -60,7 +60,7 @@ impl Definitions {
                         step: go(MoveKind::Move),
                         to: Destination::from(&revision),
                         existing: false,
-                        blobs: vec![blob],
+                        blobs: blob.into_iter().collect(),
                         revisions: vec![revision],
                         chain: Vec::new(),
                     })))

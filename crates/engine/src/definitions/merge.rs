@@ -164,7 +164,7 @@ impl Definitions {
             step: step(theirs.revision_id),
             to: Destination::from(&revision),
             existing: false,
-            blobs: vec![blob],
+            blobs: blob.into_iter().collect(),
             revisions: vec![revision],
             chain: Vec::new(),
         }))))

@@ -5,6 +5,7 @@
 //! before it.
 
 use milepost_core::document::{self, PatchError};
+use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
 use milepost_core::plan::Plan;
 use milepost_store::rows::{BlobRow, ChainRow, MoveKind, RevisionKind, RevisionRow};
@@ -53,13 +54,14 @@ impl Definitions {
             return Ok(Decision::Stay);
         }
         let now = self.clock.now();
-        let kept = exact(&before, &loaded.canonical, operations)?;
-        let blob = self.documents.content.row(org, PATCH, kept.into_bytes(), now).await?;
+        let kept = exact(&before, &loaded.canonical, operations)?.into_bytes();
+        let cas_hash = Digest::of(&kept);
+        let blob = self.documents.content.row(org, PATCH, kept, now).await?;
         let mut base = self.base_for(org, parent, &before, moving).await?;
         let revision = RevisionRow {
             revision_id: Uuid::now_v7(),
             kind: RevisionKind::PatchSet,
-            cas_hash: blob.hash,
+            cas_hash,
             version_hash: loaded.hash,
             plan_hash: None,
             base_version: Some(base.version),
@@ -74,7 +76,7 @@ impl Definitions {
         let chain =
             (1..).zip(base.members).map(|(seq, member_id)| ChainRow { head_id: revision.revision_id, seq, member_id });
         base.revisions.push(revision.clone());
-        base.blobs.push(blob);
+        base.blobs.extend(blob);
         self.documents.keep(org, loaded.hash, loaded.canonical);
         Ok(Decision::Move(Box::new(Change {
             step: go(MoveKind::Move),
@@ -108,7 +110,11 @@ impl Definitions {
             return Ok(Base::at(there.revision_id));
         }
         let (revision, blob) = self.compacted(org, &parent, text, moving.by.clone()).await?;
-        Ok(Base { revisions: vec![revision.clone()], blobs: vec![blob], ..Base::at(revision.revision_id) })
+        Ok(Base {
+            revisions: vec![revision.clone()],
+            blobs: blob.into_iter().collect(),
+            ..Base::at(revision.revision_id)
+        })
     }
 
     /// The document of a chain as a version of its own.
@@ -118,7 +124,7 @@ impl Definitions {
         head: &RevisionRow,
         text: &str,
         by: Option<String>,
-    ) -> Result<(RevisionRow, BlobRow), EngineError> {
+    ) -> Result<(RevisionRow, Option<BlobRow>), EngineError> {
         let now = self.clock.now();
         let blob = self.documents.content.row(org, DOCUMENT, text.as_bytes().to_vec(), now).await?;
         let revision = RevisionRow {
