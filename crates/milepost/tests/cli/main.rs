@@ -6,6 +6,7 @@ mod bad_input;
 mod definitions;
 mod examples;
 mod looking;
+mod patches;
 mod processes;
 mod queues;
 mod secrets;
