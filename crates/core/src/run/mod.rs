@@ -36,6 +36,7 @@ mod step;
 mod stop;
 mod timer;
 mod wait;
+mod weigh;
 
 #[cfg(test)]
 mod tests;
