@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::error::{Problem, Result};
+use crate::state::AppState;
 
 /// A JSON body. Anything else is refused: a page of another site cannot send JSON without being asked for it first.
 pub(crate) struct Body<T>(pub(crate) T);
@@ -255,15 +256,24 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     }
 }
 
-/// `Milepost-Actor`: who does it, as they say.
+/// Who does it: the name of the token, else `Milepost-Actor`, as they say. Nobody calls themselves by the name of a token
+/// that they do not have.
+#[derive(Clone, Debug)]
 pub(crate) struct Actor(pub(crate) Option<String>);
 
-impl<S: Send + Sync> FromRequestParts<S> for Actor {
+impl FromRequestParts<AppState> for Actor {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Actor> {
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Actor> {
+        if let Some(actor) = parts.extensions.get::<Actor>() {
+            return Ok(actor.clone());
+        }
         let Some(value) = parts.headers.get("milepost-actor") else { return Ok(Actor(None)) };
         let name = std::str::from_utf8(value.as_bytes()).unwrap_or_default().trim();
+        if state.settings.tokens.iter().any(|token| token.name.as_deref() == Some(name)) {
+            let detail = format!("`{name}` is the name of a token that you did not send; send that, or another name");
+            return Err(Problem::new(StatusCode::FORBIDDEN, "actor_taken", detail));
+        }
         match name.chars().count() {
             1..=255 if !name.chars().any(char::is_control) => Ok(Actor(Some(name.to_owned()))),
             _ => {

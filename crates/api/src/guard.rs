@@ -8,68 +8,45 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use sha2::{Digest as _, Sha256};
 
 use crate::error::Problem;
+use crate::extract::Actor;
 use crate::state::AppState;
-
-/// The SHA-256 of an API token: the token itself is nowhere kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokenHash([u8; 32]);
-
-impl TokenHash {
-    #[must_use]
-    pub fn of(token: &str) -> TokenHash {
-        TokenHash(Sha256::digest(token.as_bytes()).into())
-    }
-}
-
-impl std::fmt::Display for TokenHash {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("sha256:")?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl std::str::FromStr for TokenHash {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<TokenHash, String> {
-        let hex = text.strip_prefix("sha256:").unwrap_or(text);
-        let digest: milepost_core::hash::Digest = hex
-            .parse()
-            .map_err(|_| "a token hash is `sha256:` and 64 hexadecimal digits; `milepost token` makes one")?;
-        Ok(TokenHash(digest.0))
-    }
-}
+use crate::token::{KnownToken, TokenHash};
 
 /// Lets a request through, or answers it.
-pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let open = matches!(path, "/healthz" | "/readyz" | "/docs");
     let checked = check_origin(&state, request.headers())
-        .and_then(|()| if open { Ok(()) } else { check_token(&state, request.headers()) });
+        .and_then(|()| if open { Ok(None) } else { check_token(&state, request.headers()) });
     match checked {
-        Ok(()) => next.run(request).await,
+        Ok(token) => {
+            if let Some(name) = token.and_then(|token| token.name.clone()) {
+                request.extensions_mut().insert(Actor(Some(name)));
+            }
+            next.run(request).await
+        }
         Err(problem) => problem.into_response(),
     }
 }
 
-fn check_token(state: &AppState, headers: &HeaderMap) -> Result<(), Problem> {
+/// The token that a request came with, where the server wants one.
+fn check_token<'s>(state: &'s AppState, headers: &HeaderMap) -> Result<Option<&'s KnownToken>, Problem> {
     let tokens = &state.settings.tokens;
     if tokens.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
-    let unauthorized = |detail: &str| Err(Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail));
+    let unauthorized = |detail: &str| Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail);
     let Some(value) = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()) else {
-        return unauthorized("this server wants a token; send it as `Authorization: Bearer …` (CLI: --token)");
+        let detail = "this server wants a token; send it as `Authorization: Bearer …` (CLI: --token)";
+        return Err(unauthorized(detail));
     };
     let token = value.strip_prefix("Bearer ").or_else(|| value.strip_prefix("bearer ")).unwrap_or_default();
     // Digests are compared, not tokens, so how long it takes tells nothing about a token.
-    match tokens.contains(&TokenHash::of(token.trim())) {
-        true => Ok(()),
-        false => unauthorized("the token is not known here; ask who runs this server for one"),
-    }
+    let hash = TokenHash::of(token.trim());
+    let known = tokens.iter().find(|known| known.hash == hash);
+    known.map(Some).ok_or_else(|| unauthorized("the token is not known here; ask who runs this server for one"))
 }
 
 fn check_origin(state: &AppState, headers: &HeaderMap) -> Result<(), Problem> {
@@ -110,12 +87,5 @@ mod tests {
         for host in ["", "example.com", "localhost.example.com:7400", "10.0.0.1", "[::2]", "127.0.0.1.nip.io"] {
             assert!(!is_loopback(host), "{host}");
         }
-    }
-
-    #[test]
-    fn a_token_is_known_by_its_hash() {
-        let hash = TokenHash::of("secret");
-        assert_eq!(hash.to_string().parse::<TokenHash>().unwrap(), hash);
-        assert!("sha256:zz".parse::<TokenHash>().is_err());
     }
 }

@@ -18,12 +18,13 @@ mod routes;
 mod serve;
 mod state;
 mod streams;
+mod token;
 mod wire;
 
 pub use error::Problem;
-pub use guard::TokenHash;
 pub use openapi::document as openapi_document;
 pub use routes::router;
 pub use serve::serve;
 pub use state::{AppState, Settings};
+pub use token::{KnownToken, TokenHash};
 pub use wire::definition as answers;

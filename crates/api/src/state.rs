@@ -5,14 +5,14 @@ use std::sync::Arc;
 use milepost_engine::Engine;
 use tokio::sync::watch;
 
-use crate::guard::TokenHash;
 use crate::metrics::Scrape;
+use crate::token::KnownToken;
 
 /// How the server behaves.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Who may come in; without any, everybody who reaches the address.
-    pub tokens: Vec<TokenHash>,
+    pub tokens: Vec<KnownToken>,
     /// Only requests that name this machine itself (`localhost`, `127.0.0.1`, `[::1]`) are answered. Without tokens
     /// this keeps pages of other sites, open in a browser on this machine, from talking to the server.
     pub loopback_only: bool,

@@ -1,7 +1,7 @@
 //! Who may come in.
 
 use axum::http::StatusCode;
-use milepost_api::{Settings, TokenHash};
+use milepost_api::{KnownToken, Settings, TokenHash};
 use serde_json::json;
 
 use super::{Api, echo, request};
@@ -32,7 +32,7 @@ async fn a_page_of_another_site_cannot_start_a_run() {
 
 #[tokio::test]
 async fn a_server_with_tokens_wants_one() {
-    let tokens = vec![TokenHash::of("open sesame")];
+    let tokens = vec![TokenHash::of("open sesame").into()];
     let api = Api::with(Settings { tokens, loopback_only: false, ..Settings::default() }).await;
     let call = |headers: &[(&str, &str)]| api.send(request("GET", "/api/v1/runs", headers, ""));
     let refused = call(&[]).await;
@@ -47,4 +47,37 @@ async fn a_server_with_tokens_wants_one() {
     for path in ["/healthz", "/readyz", "/docs"] {
         assert_eq!(api.get(path).await.status, StatusCode::OK, "{path}");
     }
+}
+
+#[tokio::test]
+async fn whose_token_has_a_name_is_known_by_it() {
+    let named = |name: &str, token: &str| KnownToken { name: Some(name.to_owned()), hash: TokenHash::of(token) };
+    let tokens = vec![named("ci", "one"), named("Zoé", "two"), TokenHash::of("three").into()];
+    let api = Api::with(Settings { tokens, loopback_only: false, ..Settings::default() }).await;
+    let call = async |method: &str, path: &str, token: &str, actor: &str, body: serde_json::Value| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("content-type", "application/json"), ("authorization", &*bearer), ("milepost-actor", actor)];
+        let headers = if actor.is_empty() { &headers[..2] } else { &headers };
+        api.send(request(method, path, headers, &body.to_string())).await
+    };
+    let deploy = async |token: &str, actor: &str, version: &str| {
+        let mut document = echo();
+        document["version"] = json!(version);
+        call("POST", "/api/v1/workflows", token, actor, json!({ "document": document })).await
+    };
+    let moved_by = async || call("GET", "/api/v1/tags/echo", "three", "", json!(null)).await.body["moved_by"].clone();
+    deploy("one", "bob", "1.0.0").await;
+    assert_eq!(moved_by().await, "ci", "whatever the header says");
+    deploy("two", "", "1.0.1").await;
+    assert_eq!(moved_by().await, "Zoé");
+    deploy("three", "bob", "1.0.2").await;
+    assert_eq!(moved_by().await, "bob", "a token without a name leaves it to the header");
+    deploy("three", "ci", "1.0.3").await.is_problem(403, "actor_taken");
+
+    let protection = json!({"movers": ["ci"]});
+    let protected = call("PUT", "/api/v1/tags/echo/protection", "one", "", protection).await;
+    assert_eq!(protected.status, StatusCode::OK, "{}", protected.body);
+    deploy("two", "ci", "2.0.0").await.is_problem(403, "tag_protected");
+    deploy("three", "bob", "2.0.0").await.is_problem(403, "tag_protected");
+    assert_eq!(deploy("one", "", "2.0.0").await.status, StatusCode::CREATED);
 }

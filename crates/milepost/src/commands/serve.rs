@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use milepost_api::TokenHash;
+use milepost_api::KnownToken;
 
 use crate::config::values::{Listen, Retention};
 use crate::config::{Layer, Layers, ServerConfig, environment, file, shown};
@@ -52,9 +52,9 @@ pub(crate) struct Serve {
     /// Let `http` steps call loopback and private addresses [env: MILEPOST_ALLOW_PRIVATE_HTTP]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     allow_private_http: Option<bool>,
-    /// Let in whoever has the token of this hash; may be repeated [env: MILEPOST_TOKEN_HASHES]
-    #[arg(long = "token-hash", value_name = "sha256:HASH")]
-    token_hashes: Vec<TokenHash>,
+    /// Let in whoever has the token of this hash, under this name; may be repeated [env: MILEPOST_TOKEN_HASHES]
+    #[arg(long = "token-hash", value_name = "[NAME=]sha256:HASH")]
+    token_hashes: Vec<KnownToken>,
     /// Let in everybody who reaches the address, from other machines, too [env: MILEPOST_INSECURE_NO_AUTH]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     insecure_no_auth: Option<bool>,

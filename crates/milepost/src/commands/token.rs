@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use milepost_api::TokenHash;
+use milepost_api::{KnownToken, TokenHash};
 use milepost_core::hash::Digest;
 use serde_json::json;
 use uuid::Uuid;
@@ -14,17 +14,27 @@ use crate::output::print_json;
 /// Make a token for callers of a server, and its hash for the server's configuration.
 ///
 /// The token is kept nowhere: give it to whoever calls the server. The server needs its hash only, in `auth.tokens` of
-/// its configuration or in MILEPOST_TOKEN_HASHES.
+/// its configuration or in MILEPOST_TOKEN_HASHES. With a name, whoever comes with the token is known by that name in the
+/// history of tags, whatever they say of themselves.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   milepost token
+  milepost token --name ci
   milepost token -o json")]
-pub(crate) struct Token {}
+pub(crate) struct Token {
+    /// Who is to have it
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    name: Option<String>,
+}
+
+fn name(text: &str) -> Result<String, String> {
+    KnownToken::check_name(text).map(ToOwned::to_owned)
+}
 
 impl Token {
     pub(crate) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let token = new_token();
-        let hash = TokenHash::of(&token);
+        let hash = KnownToken { name: self.name, hash: TokenHash::of(&token) };
         if context.is_json() {
             print_json(&json!({ "token": token, "hash": hash.to_string() }))?;
             return Ok(ExitCode::SUCCESS);

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use milepost_api::TokenHash;
+use milepost_api::KnownToken;
 
 use super::layer::Layer;
 use super::settings::{self, Setting};
@@ -82,8 +82,8 @@ impl FromStr for Truth {
     }
 }
 
-/// Token hashes, separated by commas.
-struct Hashes(Vec<TokenHash>);
+/// Token hashes, with names or without, separated by commas.
+struct Hashes(Vec<KnownToken>);
 
 impl FromStr for Hashes {
     type Err = String;
@@ -96,6 +96,8 @@ impl FromStr for Hashes {
 
 #[cfg(test)]
 mod tests {
+    use milepost_api::TokenHash;
+
     use super::*;
 
     fn read_one(name: &str, value: &str) -> Result<Layer, String> {
@@ -108,7 +110,9 @@ mod tests {
         assert_eq!(read_one("MILEPOST_ALLOW_SHELL", "true").unwrap().allow_shell, Some(true));
         assert_eq!(read_one("MILEPOST_ALLOW_SHELL", "").unwrap().allow_shell, None);
         let (a, b) = (TokenHash::of("a"), TokenHash::of("b"));
-        assert_eq!(read_one("MILEPOST_TOKEN_HASHES", &format!("{a}, {b},")).unwrap().tokens, Some(vec![a, b]));
+        let named = KnownToken { name: Some("ci".to_owned()), hash: b };
+        let read = read_one("MILEPOST_TOKEN_HASHES", &format!("{a}, ci={b},"));
+        assert_eq!(read.unwrap().tokens, Some(vec![a.into(), named]));
         let traces = read_one("OTEL_EXPORTER_OTLP_HEADERS", "a=1").unwrap().traces_headers.unwrap();
         assert_eq!(traces.0["a"], "1");
     }
@@ -119,6 +123,7 @@ mod tests {
             ("MILEPOST_LISTEN", "here"),
             ("MILEPOST_ALLOW_SHELL", "yes"),
             ("MILEPOST_TOKEN_HASHES", "sha256:1"),
+            ("MILEPOST_TOKEN_HASHES", "ci=sha256:1"),
             ("MILEPOST_RETENTION", "9y"),
             ("MILEPOST_INLINE_CONCURRENCY", "0"),
             ("MILEPOST_LOG_FORMAT", "xml"),

@@ -6,7 +6,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use milepost_api::TokenHash;
+use milepost_api::KnownToken;
 use milepost_core::limits::Limits;
 use milepost_engine::secrets::Keyring;
 use serde::de::Error as _;
@@ -96,7 +96,7 @@ struct Log {
 }
 
 #[derive(Debug)]
-struct Hash(TokenHash);
+struct Hash(KnownToken);
 
 impl<'de> Deserialize<'de> for Hash {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Hash, D::Error> {
@@ -178,6 +178,8 @@ fn in_words(source: &str, error: &toml::de::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use milepost_api::TokenHash;
+
     use super::*;
 
     fn wrong(source: &str) -> String {
@@ -187,9 +189,10 @@ mod tests {
     #[test]
     fn all_settings_can_be_written() {
         let hash = TokenHash::of("secret");
+        let named = KnownToken { name: Some("ci".to_owned()), hash };
         let layer = parse(&format!(
             "listen = '0.0.0.0:80'\ndb = 'a.db'\ndata = 'd'\nblobs = 's3://b'\ninline_concurrency = 3\nallow_shell = true\n\
-             allow_private_http = false\ndrain_seconds = 5\n[auth]\ntokens = ['{hash}']\ninsecure_no_auth = true\n\
+             allow_private_http = false\ndrain_seconds = 5\n[auth]\ntokens = ['{hash}', 'ci={hash}']\ninsecure_no_auth = true\n\
              [secrets]\nkey = '{}'\nkey_file = 'k'\nfolder = '/run/secrets'\nenv_prefix = ''\n\
              [retention]\ncompleted_runs = '30d'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
              service_name = 's'\n[log]\nformat = 'json'\n[limits]\nsteps = 10\n",
@@ -197,7 +200,7 @@ mod tests {
         ))
         .unwrap();
         assert_eq!(layer.listen.unwrap().to_string(), "0.0.0.0:80");
-        assert_eq!((layer.tokens, layer.blobs.as_deref()), (Some(vec![hash]), Some("s3://b")));
+        assert_eq!((layer.tokens, layer.blobs.as_deref()), (Some(vec![hash.into(), named]), Some("s3://b")));
         assert_eq!(layer.retention.unwrap().to_string(), "30d");
         assert!(layer.secrets_key.is_some_and(|keys| !keys.is_empty()));
         assert_eq!(layer.secrets_env_prefix.as_deref(), Some(""));

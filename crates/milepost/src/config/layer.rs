@@ -5,7 +5,7 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
-use milepost_api::TokenHash;
+use milepost_api::KnownToken;
 use milepost_engine::secrets::Keyring;
 
 use super::settings::Setting;
@@ -22,7 +22,7 @@ pub(crate) struct Layer {
     pub(crate) allow_shell: Option<bool>,
     pub(crate) allow_private_http: Option<bool>,
     pub(crate) drain_seconds: Option<u64>,
-    pub(crate) tokens: Option<Vec<TokenHash>>,
+    pub(crate) tokens: Option<Vec<KnownToken>>,
     pub(crate) insecure_no_auth: Option<bool>,
     pub(crate) secrets_key: Option<Keyring>,
     pub(crate) secrets_key_file: Option<PathBuf>,

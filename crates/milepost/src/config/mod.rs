@@ -19,7 +19,7 @@ pub(crate) mod values;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use milepost_api::TokenHash;
+use milepost_api::KnownToken;
 use milepost_core::limits::Limits;
 use milepost_engine::secrets::{Keyring, SecretsConfig};
 use milepost_engine::telemetry::{BadOtlpConfig, OtlpConfig};
@@ -55,7 +55,7 @@ pub(crate) struct ServerConfig {
     pub(crate) allow_shell: Sourced<bool>,
     pub(crate) allow_private_http: Sourced<bool>,
     pub(crate) drain_seconds: Sourced<u64>,
-    pub(crate) tokens: Sourced<Vec<TokenHash>>,
+    pub(crate) tokens: Sourced<Vec<KnownToken>>,
     pub(crate) insecure_no_auth: Sourced<bool>,
     /// An address or a folder. By default beside an SQLite file; on Postgres nowhere.
     pub(crate) blobs: Sourced<Option<String>>,

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use milepost_api::KnownToken;
 use milepost_core::limits::Limits;
 use serde_json::{Value as Json, json};
 use toml::Value;
@@ -97,7 +98,8 @@ impl ServerConfig {
     }
 
     fn masked_tokens(&self) -> Value {
-        self.tokens.value.iter().map(|_| format!("sha256:{MASK}")).collect::<Vec<_>>().into()
+        let name = |token: &KnownToken| token.name.as_ref().map(|name| format!("{name}=")).unwrap_or_default();
+        self.tokens.value.iter().map(|token| format!("{}sha256:{MASK}", name(token))).collect::<Vec<_>>().into()
     }
 
     /// What is sent to a collector is mostly a key.

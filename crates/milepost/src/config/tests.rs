@@ -1,3 +1,5 @@
+use milepost_api::TokenHash;
+
 use super::*;
 
 fn layers(file: Layer, environment: Layer, flags: Layer) -> Layers {
@@ -65,7 +67,7 @@ fn an_address_that_others_reach_needs_tokens_or_a_word() {
     let refused = open(listening("0.0.0.0:7400")).unwrap_err().to_string();
     assert!(refused.contains("`milepost token`") && refused.contains("--insecure-no-auth"), "{refused}");
     assert!(open(listening("[::]:7400")).is_err());
-    open(Layer { tokens: Some(vec![TokenHash::of("a")]), ..listening("0.0.0.0:7400") }).unwrap();
+    open(Layer { tokens: Some(vec![TokenHash::of("a").into()]), ..listening("0.0.0.0:7400") }).unwrap();
     open(Layer { insecure_no_auth: Some(true), ..listening("0.0.0.0:7400") }).unwrap();
     assert!(open(Layer { tokens: Some(Vec::new()), ..listening("0.0.0.0:7400") }).is_err());
 }
@@ -74,7 +76,7 @@ fn an_address_that_others_reach_needs_tokens_or_a_word() {
 fn what_is_shown_can_be_read_again_and_holds_no_secret() {
     let file = Layer {
         db: Some("postgres://ada:hunter2@h/d".to_owned()),
-        tokens: Some(vec![TokenHash::of("a")]),
+        tokens: Some(vec![TokenHash::of("a").into(), format!("ci={}", TokenHash::of("b")).parse().unwrap()]),
         secrets_key: Some("0a".repeat(32).parse().unwrap()),
         traces_endpoint: Some("http://collector:4318".to_owned()),
         traces_headers: Some("authorization=hunter3".parse().unwrap()),
@@ -84,7 +86,7 @@ fn what_is_shown_can_be_read_again_and_holds_no_secret() {
     let shown = config.as_toml();
     assert!(shown.starts_with("listen = \"0.0.0.0:80\"  # --listen\n"), "{shown}");
     assert!(shown.contains("db = \"postgres://ada:********@h/d\"  # milepost.toml\n"), "{shown}");
-    assert!(shown.contains("tokens = [\"sha256:********\"]  # milepost.toml\n"), "{shown}");
+    assert!(shown.contains("tokens = [\"sha256:********\", \"ci=sha256:********\"]  # milepost.toml\n"), "{shown}");
     assert!(shown.contains("headers = { authorization = \"********\" }  # milepost.toml\n"), "{shown}");
     assert!(shown.contains("key = \"********\"  # milepost.toml\n"), "{shown}");
     assert!(!shown.contains("hunter") && !shown.contains("0a0a"), "{shown}");

@@ -27,7 +27,7 @@ pub(super) struct HistoryQuery {
 ///
 /// Every move that it made, newest first; nothing is ever taken out.
 #[utoipa::path(get, path = "/tags/{tag}/history", tag = "tags",
-    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it"), HistoryQuery),
+    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it", example = "hello"), HistoryQuery),
     responses((status = 200, description = "a page of moves", body = Page<Move>), NotFound, Problems))]
 pub(super) async fn history(
     State(state): State<AppState>,

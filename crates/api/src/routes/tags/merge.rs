@@ -33,10 +33,10 @@ pub(super) struct MergeBody {
 /// Three-way, by step id: what either side did since they parted. What does not fit together is answered as
 /// `merge_conflict`, with all `conflicts`, and nothing is changed.
 #[utoipa::path(post, path = "/tags/{tag}/merge", tag = "tags", request_body = MergeBody,
-    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it"),
+    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it", example = "hello"),
         ("If-Match" = Option<String>, Header, description = "only if the tag still has this ETag"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request"),
-        ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it; a token that has a name says it itself")),
     responses((status = 200, description = "what became of it", body = Merged), TagMoved, NotFound, WriteProblems, Problems))]
 pub(super) async fn merge(
     State(state): State<AppState>,

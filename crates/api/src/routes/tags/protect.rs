@@ -14,8 +14,8 @@ use crate::wire::{Protection, Tag};
 ///
 /// From then on only `movers` move it or change its protection, and it only points at documents that pass today's checks.
 #[utoipa::path(put, path = "/tags/{tag}/protection", tag = "tags", request_body = Protection,
-    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it"),
-        ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
+    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it", example = "hello/experiment"),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it; a token that has a name says it itself")),
     responses((status = 200, description = "the tag", body = Tag), NotFound, WriteProblems, Problems))]
 pub(super) async fn protect(
     State(state): State<AppState>,
@@ -31,8 +31,8 @@ pub(super) async fn protect(
 
 /// Take a tag's protection away
 #[utoipa::path(delete, path = "/tags/{tag}/protection", tag = "tags",
-    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it"),
-        ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
+    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it", example = "hello/experiment"),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it; a token that has a name says it itself")),
     responses((status = 200, description = "the tag", body = Tag), NotFound, Problems))]
 pub(super) async fn unprotect(State(state): State<AppState>, Name(tag): Name, Actor(by): Actor) -> Result<Json<Tag>> {
     let row = state.engine.definitions().protect(state.engine.org(), &tag, None, by.as_deref()).await?;

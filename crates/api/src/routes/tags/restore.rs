@@ -32,10 +32,10 @@ pub(super) struct RestoreBody {
 ///
 /// A move like any other: it can be undone. If the newest move is somebody else's, say with `If-Match` that you have seen it.
 #[utoipa::path(post, path = "/tags/{tag}/restore", tag = "tags", request_body = RestoreBody,
-    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it"),
+    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it", example = "hello"),
         ("If-Match" = Option<String>, Header, description = "only if the tag still has this ETag"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request"),
-        ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it; a token that has a name says it itself")),
     responses((status = 200, description = "the tag as it is now", body = MovedTag), TagMoved, NotFound, WriteProblems, Problems))]
 pub(super) async fn restore(
     State(state): State<AppState>,

@@ -29,10 +29,10 @@ pub(super) struct SetBody {
 ///
 /// Makes the tag if there is none. A tag that points there already does not move.
 #[utoipa::path(put, path = "/tags/{tag}", tag = "tags", request_body = SetBody,
-    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it"),
+    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it", example = "hello"),
         ("If-Match" = Option<String>, Header, description = "only if the tag still has this ETag"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request"),
-        ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it; a token that has a name says it itself")),
     responses((status = 200, description = "the tag moved, or pointed there", body = MovedTag),
         (status = 201, description = "the tag is new", body = MovedTag), TagMoved, NotFound, WriteProblems, Problems))]
 pub(super) async fn set(

@@ -15,7 +15,7 @@ use crate::wire::Tag;
 ///
 /// The ETag is the tag's version: with `If-Match` a later call is carried out only if the tag has not moved since.
 #[utoipa::path(get, path = "/tags/{tag}", tag = "tags",
-    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it")),
+    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it", example = "hello")),
     responses((status = 200, description = "the tag", body = Tag, headers(("ETag" = String, description = "its version"))),
         NotFound, Problems))]
 pub(super) async fn show(State(state): State<AppState>, Name(tag): Name) -> Result<Response> {

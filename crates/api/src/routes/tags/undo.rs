@@ -16,10 +16,10 @@ use crate::wire::MovedTag;
 /// Twice takes two moves back, as in an editor. If the newest move is somebody else's, say with `If-Match` that you have
 /// seen it.
 #[utoipa::path(post, path = "/tags/{tag}/undo", tag = "tags", request_body = Option<WhyBody>,
-    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it"),
+    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it", example = "hello"),
         ("If-Match" = Option<String>, Header, description = "only if the tag still has this ETag"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request"),
-        ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it; a token that has a name says it itself")),
     responses((status = 200, description = "the tag as it is now", body = MovedTag), TagMoved, NotFound, WriteProblems, Problems))]
 pub(super) async fn undo(
     State(state): State<AppState>,
@@ -37,10 +37,10 @@ pub(super) async fn undo(
 ///
 /// Any other move ends what can be redone.
 #[utoipa::path(post, path = "/tags/{tag}/redo", tag = "tags", request_body = Option<WhyBody>,
-    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it"),
+    params(("tag" = String, Path, description = "its name; percent-encode a `/` in it", example = "hello"),
         ("If-Match" = Option<String>, Header, description = "only if the tag still has this ETag"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request"),
-        ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it; a token that has a name says it itself")),
     responses((status = 200, description = "the tag as it is now", body = MovedTag), TagMoved, NotFound, WriteProblems, Problems))]
 pub(super) async fn redo(
     State(state): State<AppState>,

@@ -32,10 +32,10 @@ pub(super) struct PatchBody {
 /// Makes a revision on top of the one that the tag points at, and moves the tag. The result is checked before anything is
 /// stored. A patch that changes nothing moves nothing: 200.
 #[utoipa::path(post, path = "/workflows/{ref}/patches", tag = "workflows", request_body = PatchBody,
-    params(("ref" = String, Path, description = "the tag; percent-encode a `/` in it"),
+    params(("ref" = String, Path, description = "the tag; percent-encode a `/` in it", example = "hello"),
         ("If-Match" = Option<String>, Header, description = "only if the tag still has this ETag"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request"),
-        ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it; a token that has a name says it itself")),
     responses((status = 201, description = "it is stored", body = Deployed),
         (status = 200, description = "it changes nothing", body = Deployed), TagMoved, NotFound, WriteProblems, Problems))]
 pub(super) async fn patch(

@@ -26,7 +26,7 @@ pub(super) struct WorkflowQuery {
 /// In its canonical form, steps as a map by id. `ref` is a tag, the id of a revision, `sha256:…` (or its first digits), `tag@2026-01-31T10:00:00Z`
 /// (where the tag was then) or `tag~2` (two moves ago); percent-encode a `/` in it.
 #[utoipa::path(get, path = "/workflows/{ref}", tag = "workflows",
-    params(("ref" = String, Path, description = "what to read"), WorkflowQuery),
+    params(("ref" = String, Path, description = "what to read", example = "hello~1"), WorkflowQuery),
     responses((status = 200, description = "the document", body = Workflow), NotFound, Unprocessable, Problems))]
 pub(super) async fn show(
     State(state): State<AppState>,
