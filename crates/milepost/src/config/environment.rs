@@ -25,6 +25,8 @@ pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, R
         push_per_host: parsed(&given, settings::PUSH_PER_HOST)?,
         outbox_max_tries: parsed(&given, settings::OUTBOX_MAX_TRIES)?,
         retention: parsed(&given, settings::RETENTION)?,
+        chain_depth: parsed(&given, settings::CHAIN_DEPTH)?,
+        gc_grace: parsed(&given, settings::GC_GRACE)?,
         log_format: parsed(&given, settings::LOG_FORMAT)?,
         ..with_places(read_few(&variable)?, &variable)?
     })
@@ -125,6 +127,8 @@ mod tests {
             ("MILEPOST_TOKEN_HASHES", "sha256:1"),
             ("MILEPOST_TOKEN_HASHES", "ci=sha256:1"),
             ("MILEPOST_RETENTION", "9y"),
+            ("MILEPOST_CHAIN_DEPTH", "51"),
+            ("MILEPOST_GC_GRACE", "off"),
             ("MILEPOST_INLINE_CONCURRENCY", "0"),
             ("MILEPOST_LOG_FORMAT", "xml"),
             ("MILEPOST_SECRETS_KEY", "hunter2"),

@@ -13,7 +13,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::layer::Layer;
-use super::values::{Headers, Listen, LogFormat, PushSecrets, Retention};
+use super::values::{ChainDepth, Grace, Headers, Listen, LogFormat, PushSecrets, Retention};
 use crate::output::error::Refusal;
 
 /// The file that is read when none is named, if it is there.
@@ -36,6 +36,7 @@ struct File {
     push: Push,
     outbox: Outbox,
     retention: Kept,
+    definitions: Definitions,
     traces: Traces,
     log: Log,
     /// Read for its errors; which of them were written is seen in the table.
@@ -78,6 +79,14 @@ struct Outbox {
 struct Kept {
     #[serde(deserialize_with = "text")]
     completed_runs: Option<Retention>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Definitions {
+    chain_depth: Option<ChainDepth>,
+    #[serde(deserialize_with = "text")]
+    gc_grace: Option<Grace>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -146,6 +155,8 @@ fn parse(source: &str) -> Result<Layer, toml::de::Error> {
         push_per_host: file.push.per_host,
         outbox_max_tries: file.outbox.max_tries,
         retention: file.retention.completed_runs,
+        chain_depth: file.definitions.chain_depth,
+        gc_grace: file.definitions.gc_grace,
         traces_endpoint: file.traces.endpoint,
         traces_headers: file.traces.headers.map(Headers),
         service_name: file.traces.service_name,
@@ -194,7 +205,7 @@ mod tests {
             "listen = '0.0.0.0:80'\ndb = 'a.db'\ndata = 'd'\nblobs = 's3://b'\ninline_concurrency = 3\nallow_shell = true\n\
              allow_private_http = false\ndrain_seconds = 5\n[auth]\ntokens = ['{hash}', 'ci={hash}']\ninsecure_no_auth = true\n\
              [secrets]\nkey = '{}'\nkey_file = 'k'\nfolder = '/run/secrets'\nenv_prefix = ''\n\
-             [retention]\ncompleted_runs = '30d'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
+             [retention]\ncompleted_runs = '30d'\n[definitions]\nchain_depth = 20\ngc_grace = 'never'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
              service_name = 's'\n[log]\nformat = 'json'\n[limits]\nsteps = 10\n",
             "0a".repeat(32)
         ))
@@ -202,6 +213,7 @@ mod tests {
         assert_eq!(layer.listen.unwrap().to_string(), "0.0.0.0:80");
         assert_eq!((layer.tokens, layer.blobs.as_deref()), (Some(vec![hash.into(), named]), Some("s3://b")));
         assert_eq!(layer.retention.unwrap().to_string(), "30d");
+        assert_eq!((layer.chain_depth.unwrap().0, layer.gc_grace.unwrap().0), (20, None));
         assert!(layer.secrets_key.is_some_and(|keys| !keys.is_empty()));
         assert_eq!(layer.secrets_env_prefix.as_deref(), Some(""));
         assert_eq!(layer.traces_headers.unwrap().0["a"], "b");
@@ -227,6 +239,8 @@ mod tests {
             ("listen = 7400", ":1:10: invalid type: integer `7400`"),
             ("inline_concurrency = 0", ":1:22: invalid value: integer `0`"),
             ("[retention]\ncompleted_runs = '9y'", ":2:18: `9y` is not a time span"),
+            ("[definitions]\nchain_depth = 51", ":2:15: a chain has 1 to 50 patches"),
+            ("[definitions]\ngc_grace = 'off'", ":2:12: `off` is not a time span"),
             ("[auth]\ntokens = ['secret']", ":2:10: a token hash is"),
             ("[log]\nformat = 'xml'", ":2:10: "),
             ("[secrets]\nkey = 'secret'", ":2:7: a key is 32 bytes"),

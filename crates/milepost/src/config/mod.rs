@@ -14,6 +14,7 @@ mod layer;
 pub(crate) mod places;
 mod print;
 pub(crate) mod settings;
+mod span;
 pub(crate) mod values;
 
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ use crate::keyfile;
 use crate::output::error::Refusal;
 pub(crate) use layer::{Layer, Layers, Source, Sourced};
 pub(crate) use print::shown;
-use values::{Headers, Listen, LogFormat, PushSecrets, Retention};
+use values::{ChainDepth, Grace, Headers, Listen, LogFormat, PushSecrets, Retention};
 
 /// Where `dev` and `serve` keep what they keep.
 const DATA: &str = "./.milepost";
@@ -68,6 +69,8 @@ pub(crate) struct ServerConfig {
     pub(crate) push_per_host: Sourced<usize>,
     pub(crate) outbox_max_tries: Sourced<u32>,
     pub(crate) retention: Sourced<Retention>,
+    pub(crate) chain_depth: Sourced<ChainDepth>,
+    pub(crate) gc_grace: Sourced<Grace>,
     pub(crate) traces_endpoint: Sourced<Option<String>>,
     pub(crate) traces_headers: Sourced<Headers>,
     pub(crate) service_name: Sourced<String>,
@@ -136,6 +139,8 @@ impl ServerConfig {
                 .pick(settings::OUTBOX_MAX_TRIES, |layer| layer.outbox_max_tries)
                 .map_or_else(|| Sourced::default(OutboxConfig::default().max_tries), |given| given.map(Into::into)),
             retention: or(layers.pick(settings::RETENTION, |layer| layer.retention), Retention::DEFAULT),
+            chain_depth: or(layers.pick(settings::CHAIN_DEPTH, |layer| layer.chain_depth), ChainDepth::DEFAULT),
+            gc_grace: or(layers.pick(settings::GC_GRACE, |layer| layer.gc_grace), Grace::DEFAULT),
             traces_endpoint: layers
                 .pick(settings::TRACES_ENDPOINT, |layer| layer.traces_endpoint.clone())
                 .map_or(Sourced::default(None), |given| given.map(Some)),

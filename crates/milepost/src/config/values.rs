@@ -5,6 +5,10 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
+use serde::Deserialize;
+
+pub(crate) use super::span::{Grace, Retention};
+
 /// Where a server listens. `localhost` stands for 127.0.0.1, so that one address is meant and not two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listen(pub(crate) SocketAddr);
@@ -66,41 +70,31 @@ impl fmt::Debug for PushSecrets {
     }
 }
 
-/// How many seconds runs are kept after their end; for ever without it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Retention(pub(crate) Option<u64>);
+/// How many patches a chain may have before it is made short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "u32")]
+pub(crate) struct ChainDepth(pub(crate) u32);
 
-const UNITS: [(&str, u64); 5] = [("w", 604_800), ("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
-/// A century: longer is `off`.
-const LONGEST_S: u64 = 100 * 366 * 86_400;
-
-impl Retention {
-    pub(crate) const DEFAULT: Retention = Retention(Some(90 * 86_400));
+impl ChainDepth {
+    pub(crate) const DEFAULT: ChainDepth = ChainDepth(10);
 }
 
-impl FromStr for Retention {
-    type Err = String;
+impl TryFrom<u32> for ChainDepth {
+    type Error = String;
 
-    fn from_str(text: &str) -> Result<Retention, String> {
-        if text == "off" {
-            return Ok(Retention(None));
+    fn try_from(depth: u32) -> Result<ChainDepth, String> {
+        match depth {
+            1..=50 => Ok(ChainDepth(depth)),
+            _ => Err("a chain has 1 to 50 patches; choose a number between them".to_owned()),
         }
-        let read = UNITS.iter().find_map(|(unit, seconds)| {
-            let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
-            count.checked_mul(*seconds).filter(|seconds| (1..=LONGEST_S).contains(seconds))
-        });
-        read.map(|seconds| Retention(Some(seconds))).ok_or_else(|| {
-            format!("`{text}` is not a time span; write a number and one of s, m, h, d, w, as in \"90d\", or \"off\"")
-        })
     }
 }
 
-impl fmt::Display for Retention {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(seconds) = self.0 else { return f.write_str("off") };
-        // Weeks are understood, but ninety days are said as days.
-        let unit = UNITS[1..].iter().find(|(_, unit)| seconds % unit == 0);
-        unit.map_or(Ok(()), |(name, unit)| write!(f, "{}{name}", seconds / unit))
+impl FromStr for ChainDepth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ChainDepth, String> {
+        text.parse::<u32>().unwrap_or_default().try_into()
     }
 }
 
@@ -203,16 +197,11 @@ mod tests {
     }
 
     #[test]
-    fn a_time_span_is_a_number_and_a_unit() {
-        let shown = |text: &str| text.parse::<Retention>().map(|span| (span.0, span.to_string()));
-        assert_eq!(shown("90d"), Ok((Some(7_776_000), "90d".to_owned())));
-        assert_eq!(shown("2w"), Ok((Some(1_209_600), "14d".to_owned())));
-        assert_eq!(shown("36h"), Ok((Some(129_600), "36h".to_owned())));
-        assert_eq!(shown("90s"), Ok((Some(90), "90s".to_owned())));
-        assert_eq!(shown("5m"), Ok((Some(300), "5m".to_owned())));
-        assert_eq!(shown("off"), Ok((None, "off".to_owned())));
-        for wrong in ["", "d", "90", "-1d", "0d", "1.5d", "90 d", "9y", "99999999999999999999d", "40000d"] {
-            assert!(shown(wrong).is_err(), "{wrong}");
+    fn a_chain_is_neither_empty_nor_long() {
+        let read = |text: &str| text.parse::<ChainDepth>().map(|depth| depth.0);
+        assert_eq!((read("1"), read("50")), (Ok(1), Ok(50)));
+        for wrong in ["", "0", "51", "-1", "x"] {
+            assert!(read(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -79,6 +79,36 @@ fn hashes_may_come_from_the_environment() {
 }
 
 #[test]
+fn a_token_with_a_name_says_who_moves_a_tag() {
+    let place = Place::new();
+    let named = place.run(&["token", "--name", "ci", "-o", "json"]);
+    let named: Value = serde_json::from_str(&named.out).unwrap();
+    let (of_ci, entry) = (named["token"].as_str().unwrap(), named["hash"].as_str().unwrap());
+    assert!(entry.starts_with("ci=sha256:"), "{entry}");
+    let (other, hash) = token(&place);
+    assert_eq!(place.run(&["token", "--name", "a,b"]).code, 2);
+    place.file("milepost.toml", &format!("listen = \"127.0.0.1:0\"\n[auth]\ntokens = [\"{entry}\", \"{hash}\"]\n"));
+    place.file("flow.yaml", "name: flow\nsteps: {a: {skill: noop}}\n");
+    let server = place.start(&["serve"]);
+    let tell = |token: &str, args: &[&str]| {
+        let ran = place.run(&[args, &["-o", "json", "--server", &server.url, "--token", token]].concat());
+        let said = if ran.out.is_empty() { ran.err } else { ran.out };
+        (ran.code, serde_json::from_str::<Value>(&said).unwrap_or_else(|error| panic!("{error}: {said}")))
+    };
+    assert_eq!(tell(of_ci, &["deploy", "flow.yaml", "--as", "bob"]).0, 0);
+    assert_eq!(tell(&other, &["tags", "show", "flow"]).1["moved_by"], "ci");
+    assert_eq!(tell(of_ci, &["tags", "protect", "flow", "--mover", "ci"]).0, 0);
+    place.file("flow.yaml", "name: flow\nsteps: {b: {skill: noop}}\n");
+    for (name, code) in [("ci", "actor_taken"), ("bob", "tag_protected")] {
+        let (status, said) = tell(&other, &["deploy", "flow.yaml", "--as", name]);
+        assert_eq!((status, &said["code"]), (2, &json!(code)), "{said}");
+    }
+    assert_eq!(tell(of_ci, &["deploy", "flow.yaml", "--as", "bob"]).0, 0);
+    let shown = place.run(&["serve", "--print-config"]).out;
+    assert!(shown.contains("tokens = [\"ci=sha256:********\", \"sha256:********\"]"), "{shown}");
+}
+
+#[test]
 fn serve_runs_programs_only_when_told() {
     let place = Place::new();
     let document = shell("echo '{\"n\": 1}'");

@@ -8,6 +8,7 @@ mod blobs;
 #[expect(dead_code, reason = "only the database is needed here")]
 mod common;
 mod configured;
+mod contents;
 mod definitions;
 mod dev;
 mod ending;
