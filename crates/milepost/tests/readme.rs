@@ -28,6 +28,13 @@ fn the_page_about_workers_is_true() {
     assert!(tour.walk("docs/workers.md") >= 7, "the page has fewer commands than it had");
 }
 
+#[test]
+fn the_page_about_definitions_is_true() {
+    let mut tour = Tour::new();
+    tour.serve();
+    assert!(tour.walk("docs/definitions.md") >= 29, "the page has fewer commands than it had");
+}
+
 /// A folder in which the commands of a page are typed, one after the other, with at most one server in the background.
 struct Tour {
     root: PathBuf,
@@ -104,8 +111,9 @@ impl Tour {
         let program = Path::new(env!("CARGO_BIN_EXE_milepost")).parent().unwrap();
         let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
         let typed = command.replace("localhost:7400", &self.address);
-        let output =
-            Command::new("sh").args(["-c", &typed]).current_dir(self.folder.path()).env("PATH", path).output().unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &typed]).current_dir(self.folder.path()).env("PATH", path).env("MILEPOST_ACTOR", "ada");
+        let output = shell.output().unwrap();
         let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let lines: Vec<String> = said.lines().map(shape).collect();
         for line in shown {
