@@ -24,7 +24,7 @@ impl Local {
         let (accepted, outline) = match subject {
             Subject::Workflow(reference) => (engine.start(&reference, new).await?, None),
             Subject::Documents(documents) => {
-                let plan = deploy(engine, *documents, &new).await?;
+                let plan = stored(engine, *documents, &new).await?;
                 let accepted = engine.start_plan(&plan, new).await?;
                 // A run that was there already may be one of another document.
                 (accepted, (!accepted.existing).then(|| Outline::of_plan(&plan)))
@@ -77,8 +77,9 @@ fn changes(changes: Vec<Change>) -> Vec<ChangeRequest> {
     changes.into_iter().map(|Change { kind, payload }| ChangeRequest { kind, payload }).collect()
 }
 
-/// Checks everything, then deploys everything: what is refused leaves nothing behind.
-async fn deploy(engine: &Engine, documents: Documents, new: &milepost_engine::NewRun) -> anyhow::Result<Arc<Plan>> {
+/// Checks everything, then stores everything: what is refused leaves nothing behind. The others are deployed, so that
+/// they are found by name; the one that is run moves no tag.
+async fn stored(engine: &Engine, documents: Documents, new: &milepost_engine::NewRun) -> anyhow::Result<Arc<Plan>> {
     for other in &documents.others {
         engine.check_skills(&other.plan)?;
     }
@@ -89,5 +90,5 @@ async fn deploy(engine: &Engine, documents: Documents, new: &milepost_engine::Ne
         engine.deploy_loaded(other).await?;
     }
     let plan = Arc::into_inner(plan).ok_or_else(|| anyhow::anyhow!("the plan is still being checked"))?;
-    Ok(engine.deploy_loaded(Loaded { canonical, hash, plan }).await?)
+    Ok(engine.add(Loaded { canonical, hash, plan }).await?)
 }
