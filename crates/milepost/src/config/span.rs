@@ -46,7 +46,7 @@ impl fmt::Display for Retention {
 
 /// Weeks are understood, but ninety days are said as days.
 fn span(f: &mut fmt::Formatter<'_>, seconds: u64) -> fmt::Result {
-    let unit = UNITS[1..].iter().find(|(_, unit)| seconds % unit == 0);
+    let unit = UNITS[1..].iter().find(|(_, unit)| seconds.is_multiple_of(*unit));
     unit.map_or(Ok(()), |(name, unit)| write!(f, "{}{name}", seconds / unit))
 }
 
