@@ -175,6 +175,20 @@ fn a_server_and_a_database_alone_say_the_same() {
 }
 
 #[test]
+fn a_server_on_postgres_says_what_a_file_says() {
+    let place = Place::new();
+    place.file("flow.yaml", FLOW);
+    place.file("without-old.yaml", WITHOUT_OLD);
+    let address = super::common::postgres_schema("definitions");
+    let server = place.serve(&["--db", &address]);
+    let mut remote = Told::new(&place, ["--server", &server.url]);
+    live(&mut remote);
+    let mut local = Told::new(&place, ["--db", "alone.db"]);
+    live(&mut local);
+    assert_eq!(remote.answers, local.answers);
+}
+
+#[test]
 fn runs_take_what_a_reference_means() {
     let place = Place::new();
     place.file("flow.yaml", FLOW);

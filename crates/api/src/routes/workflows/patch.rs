@@ -19,7 +19,7 @@ use crate::wire::{Any, Deployed};
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"ops": [{"op": "replace", "path": "/steps/greet/input/text", "value": "good morning"}], "message": "friendlier"}))]
-pub(super) struct PatchBody {
+pub(super) struct DocumentPatchBody {
     /// RFC 6902, on the canonical form: steps are a map by id. A `test` that fails refuses the whole patch.
     #[schema(value_type = Vec<Any>)]
     ops: Value,
@@ -31,7 +31,7 @@ pub(super) struct PatchBody {
 ///
 /// Makes a revision on top of the one that the tag points at, and moves the tag. The result is checked before anything is
 /// stored. A patch that changes nothing moves nothing: 200.
-#[utoipa::path(post, path = "/workflows/{ref}/patches", tag = "workflows", request_body = PatchBody,
+#[utoipa::path(post, path = "/workflows/{ref}/patches", tag = "workflows", request_body = DocumentPatchBody,
     params(("ref" = String, Path, description = "the tag; percent-encode a `/` in it", example = "hello"),
         ("If-Match" = Option<String>, Header, description = "only if the tag still has this ETag"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request"),
@@ -44,7 +44,7 @@ pub(super) async fn patch(
     IfMatch(expected): IfMatch,
     IdempotencyKey(key): IdempotencyKey,
     Actor(by): Actor,
-    Body(body): Body<PatchBody>,
+    Body(body): Body<DocumentPatchBody>,
 ) -> Result<(StatusCode, Json<Deployed>)> {
     let moving = Moving { by, message: body.message, expected, key };
     let moved = state.engine.definitions().patch(state.engine.org(), &tag, &body.ops, &moving).await?;
