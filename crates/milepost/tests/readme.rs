@@ -82,16 +82,21 @@ impl Tour {
         match command {
             "milepost dev &" => self.serve(),
             "kill %1" | "kill -9 %1" => self.stop(),
+            // Until the second step is under way, however slow this machine is today.
+            "sleep 2" => self.until("milepost runs show last -o json | jq -r '.steps[1].status'", &["running"]),
             // What was just done is in the lists within a moment.
-            command if only_lists(command) => {
-                let begun = Instant::now();
-                while self.check(command, shown).is_err() && begun.elapsed() < Duration::from_secs(10) {
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                self.check(command, shown).unwrap();
-            }
+            command if only_reads(command) => self.until(command, shown),
             command => self.check(command, shown).unwrap(),
         }
+    }
+
+    /// Asks again until it is said.
+    fn until(&self, command: &str, shown: &[impl AsRef<str>]) {
+        let begun = Instant::now();
+        while self.check(command, shown).is_err() && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.check(command, shown).unwrap();
     }
 
     fn serve(&mut self) {
@@ -115,7 +120,7 @@ impl Tour {
         }
     }
 
-    fn check(&self, command: &str, shown: &[String]) -> Result<(), String> {
+    fn check(&self, command: &str, shown: &[impl AsRef<str>]) -> Result<(), String> {
         let program = Path::new(env!("CARGO_BIN_EXE_milepost")).parent().unwrap();
         let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
         let typed = command.replace("localhost:7400", &self.address);
@@ -124,7 +129,7 @@ impl Tour {
         let output = shell.output().unwrap();
         let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let lines: Vec<String> = said.lines().map(shape).collect();
-        for line in shown {
+        for line in shown.iter().map(AsRef::as_ref) {
             let wanted = shape(line);
             let found = match wanted.split_once('…') {
                 Some((beginning, end)) => {
@@ -140,8 +145,11 @@ impl Tour {
     }
 }
 
-fn only_lists(command: &str) -> bool {
-    command.starts_with("milepost runs list") || command.starts_with("curl -s 'localhost:7400/api/v1/runs?")
+fn only_reads(command: &str) -> bool {
+    let reads = ["milepost runs list", "milepost runs show", "milepost runs events", "milepost doctor"];
+    let sends = [" -d ", " -X ", "--data"];
+    reads.iter().any(|begin| command.starts_with(begin))
+        || command.starts_with("curl -s") && !sends.iter().any(|flag| command.contains(flag))
 }
 
 /// The fenced blocks of a page, with their languages.

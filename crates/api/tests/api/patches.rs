@@ -31,7 +31,8 @@ async fn a_run_is_previewed_patched_and_ends_with_the_new_steps() {
     let path = format!("/api/v1/runs/{run}/patch");
     let preview = api.post(&format!("{path}/preview"), &json!({"ops": more()})).await;
     assert_eq!((preview.status, &preview.body["fits"]), (StatusCode::OK, &json!(true)), "{}", preview.body);
-    let patched = api.post(&path, &json!({"ops": more(), "message": "one more", "by": "ada"})).await;
+    let body = json!({"ops": more(), "message": "one more"});
+    let patched = api.post_with(&path, &[("milepost-actor", "ada")], &body).await;
     assert_eq!(patched.status, StatusCode::ACCEPTED, "{}", patched.body);
     for list in ["kept", "new", "changed", "removed", "orphaned", "rerun"] {
         assert_eq!(preview.body[list], patched.body[list], "{list}");

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::signal::{Moved, derived};
 use crate::error::Result;
-use crate::extract::{Body, IdempotencyKey, IfMatch, RunPath};
+use crate::extract::{Actor, Body, IdempotencyKey, IfMatch, RunPath};
 use crate::openapi::{NotFound, Problems, WriteProblems};
 use crate::state::AppState;
 use crate::wire::{Any, Patched};
@@ -36,8 +36,6 @@ pub(super) struct PatchBody {
     rerun: bool,
     /// Why; kept with the patch.
     message: Option<String>,
-    /// Who; kept with the patch.
-    by: Option<String>,
     /// The same id again is the same patch.
     patch_id: Option<Uuid>,
 }
@@ -49,7 +47,8 @@ pub(super) struct PatchBody {
 #[utoipa::path(post, path = "/runs/{run_id}/patch", tag = "runs", request_body = PatchBody,
     params(("run_id" = Uuid, Path, description = "the run"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same patch"),
-        ("If-Match" = Option<String>, Header, description = "only if the run still has this ETag")),
+        ("If-Match" = Option<String>, Header, description = "only if the run still has this ETag"),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
     responses((status = 202, description = "the patch is in force", body = Patched),
         (status = 200, description = "the same patch was in force already", body = Patched),
         Moved, NotFound, WriteProblems, Problems))]
@@ -58,13 +57,14 @@ pub(super) async fn patch(
     RunPath(run): RunPath,
     IdempotencyKey(key): IdempotencyKey,
     IfMatch(expected): IfMatch,
+    Actor(by): Actor,
     Body(body): Body<PatchBody>,
 ) -> Result<(StatusCode, Json<Patched>)> {
     let options = PatchOptions {
         rerun: body.rerun,
         if_seq: expected,
         message: body.message,
-        by: body.by,
+        by,
         patch_id: patch_id(body.patch_id, key.as_deref(), "patch", run),
     };
     answer(state.engine.patch_run(run, &body.ops, options).await?)

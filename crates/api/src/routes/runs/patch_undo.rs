@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::patch::{answer, patch_id};
 use super::signal::Moved;
 use crate::error::Result;
-use crate::extract::{IdempotencyKey, IfMatch, OptionalBody, RunPath};
+use crate::extract::{Actor, IdempotencyKey, IfMatch, OptionalBody, RunPath};
 use crate::openapi::{NotFound, Problems, WriteProblems};
 use crate::state::AppState;
 use crate::wire::Patched;
@@ -26,8 +26,6 @@ pub(super) struct UndoBody {
     undoes: Option<Uuid>,
     /// Why; kept with it.
     message: Option<String>,
-    /// Who; kept with it.
-    by: Option<String>,
     /// Its own id: the same id again is the same undoing.
     patch_id: Option<Uuid>,
 }
@@ -39,7 +37,8 @@ pub(super) struct UndoBody {
 #[utoipa::path(post, path = "/runs/{run_id}/patch/undo", tag = "runs", request_body(content = Option<UndoBody>),
     params(("run_id" = Uuid, Path, description = "the run"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same undoing"),
-        ("If-Match" = Option<String>, Header, description = "only if the run still has this ETag")),
+        ("If-Match" = Option<String>, Header, description = "only if the run still has this ETag"),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
     responses((status = 202, description = "the patch is undone", body = Patched),
         (status = 200, description = "it was undone already, by the same request", body = Patched),
         Moved, NotFound, WriteProblems, Problems))]
@@ -48,13 +47,14 @@ pub(super) async fn undo_patch(
     RunPath(run): RunPath,
     IdempotencyKey(key): IdempotencyKey,
     IfMatch(expected): IfMatch,
+    Actor(by): Actor,
     OptionalBody(body): OptionalBody<UndoBody>,
 ) -> Result<(StatusCode, Json<Patched>)> {
     let options = PatchOptions {
         rerun: false,
         if_seq: expected,
         message: body.message,
-        by: body.by,
+        by,
         patch_id: patch_id(body.patch_id, key.as_deref(), "undo", run),
     };
     answer(state.engine.undo_patch(run, body.undoes.map(SignalId), options).await?)

@@ -32,12 +32,7 @@ CREATE TABLE revisions (
     depth           integer NOT NULL,
     message         text,
     created_by      text,
-    created_at      bigint NOT NULL,
-    PRIMARY KEY (org_id, revision_id),
-    FOREIGN KEY (org_id, cas_hash) REFERENCES cas_blobs (org_id, hash),
-    FOREIGN KEY (org_id, base_version) REFERENCES revisions (org_id, revision_id),
-    FOREIGN KEY (org_id, parent_id) REFERENCES revisions (org_id, revision_id),
-    FOREIGN KEY (org_id, merge_parent_id) REFERENCES revisions (org_id, revision_id)
+    created_at      bigint NOT NULL
 );
 
 -- One document, one version; one plan, one snapshot.
@@ -62,10 +57,7 @@ CREATE TABLE patch_chain_members (
     org_id    integer NOT NULL,
     head_id   uuid NOT NULL,
     seq       integer NOT NULL,
-    member_id uuid NOT NULL,
-    PRIMARY KEY (org_id, head_id, seq),
-    FOREIGN KEY (org_id, head_id) REFERENCES revisions (org_id, revision_id) ON DELETE CASCADE,
-    FOREIGN KEY (org_id, member_id) REFERENCES revisions (org_id, revision_id)
+    member_id uuid NOT NULL
 );
 
 CREATE INDEX patch_chain_members_by_member ON patch_chain_members (org_id, member_id);
@@ -83,9 +75,7 @@ CREATE TABLE tags (
     moved_by    text,
     moved_at    bigint NOT NULL,
     message     text,
-    protection  text,
-    PRIMARY KEY (org_id, tag),
-    FOREIGN KEY (org_id, target_id) REFERENCES revisions (org_id, revision_id)
+    protection  text
 );
 
 CREATE INDEX tags_by_target ON tags (org_id, target_id);
@@ -108,11 +98,7 @@ CREATE TABLE tag_moves (
     merged_revision_id uuid,
     moved_by           text,
     moved_at           bigint NOT NULL,
-    message            text,
-    PRIMARY KEY (org_id, tag, move_id),
-    FOREIGN KEY (org_id, from_revision_id) REFERENCES revisions (org_id, revision_id),
-    FOREIGN KEY (org_id, to_revision_id) REFERENCES revisions (org_id, revision_id),
-    FOREIGN KEY (org_id, merged_revision_id) REFERENCES revisions (org_id, revision_id)
+    message            text
 );
 
 CREATE INDEX tag_moves_by_time ON tag_moves (org_id, tag, moved_at);
@@ -145,8 +131,7 @@ CREATE TABLE plan_uses (
     org_id      integer NOT NULL,
     revision_id uuid NOT NULL,
     used_at     bigint NOT NULL,
-    PRIMARY KEY (org_id, revision_id),
-    FOREIGN KEY (org_id, revision_id) REFERENCES revisions (org_id, revision_id)
+    PRIMARY KEY (org_id, revision_id)
 );
 
 CREATE TABLE run_plans (
@@ -155,6 +140,25 @@ CREATE TABLE run_plans (
     plan_hash bytea NOT NULL,
     PRIMARY KEY (org_id, run_id, plan_hash)
 );
+
+-- Primary keys are made last, as before: plans are made once, perhaps while a table is empty; then every index that begins
+-- alike looks as good as any other, and the planner takes the newest.
+ALTER TABLE revisions ADD PRIMARY KEY (org_id, revision_id);
+ALTER TABLE patch_chain_members ADD PRIMARY KEY (org_id, head_id, seq);
+ALTER TABLE tags ADD PRIMARY KEY (org_id, tag);
+ALTER TABLE tag_moves ADD PRIMARY KEY (org_id, tag, move_id);
+
+ALTER TABLE revisions ADD FOREIGN KEY (org_id, cas_hash) REFERENCES cas_blobs (org_id, hash);
+ALTER TABLE revisions ADD FOREIGN KEY (org_id, base_version) REFERENCES revisions (org_id, revision_id);
+ALTER TABLE revisions ADD FOREIGN KEY (org_id, parent_id) REFERENCES revisions (org_id, revision_id);
+ALTER TABLE revisions ADD FOREIGN KEY (org_id, merge_parent_id) REFERENCES revisions (org_id, revision_id);
+ALTER TABLE patch_chain_members ADD FOREIGN KEY (org_id, head_id) REFERENCES revisions (org_id, revision_id) ON DELETE CASCADE;
+ALTER TABLE patch_chain_members ADD FOREIGN KEY (org_id, member_id) REFERENCES revisions (org_id, revision_id);
+ALTER TABLE tags ADD FOREIGN KEY (org_id, target_id) REFERENCES revisions (org_id, revision_id);
+ALTER TABLE tag_moves ADD FOREIGN KEY (org_id, from_revision_id) REFERENCES revisions (org_id, revision_id);
+ALTER TABLE tag_moves ADD FOREIGN KEY (org_id, to_revision_id) REFERENCES revisions (org_id, revision_id);
+ALTER TABLE tag_moves ADD FOREIGN KEY (org_id, merged_revision_id) REFERENCES revisions (org_id, revision_id);
+ALTER TABLE plan_uses ADD FOREIGN KEY (org_id, revision_id) REFERENCES revisions (org_id, revision_id);
 
 -- What was there.
 INSERT INTO revisions (org_id, revision_id, kind, cas_hash, version_hash, depth, created_at)
