@@ -298,3 +298,10 @@ def built_in_skills_do_not_wait() -> None:
         step("noop").options(depends_on=[slept])
 
     assert run_local(built_in).output == {"noop": {}}
+
+
+def a_patch_for_its_own_run_needs_a_server() -> None:
+    document = {"name": "grows", "steps": {"plan": {"skill": "echo", "input": {"patch": []}}}}
+    assert run_local(document).output == {"plan": {"patch": []}}, "plain data where the document does not allow it"
+    with pytest.raises(ValueError, match="`plan` returns a patch"):
+        run_local({**document, "self_patch": {"max_patches": 1, "max_steps": 5}})

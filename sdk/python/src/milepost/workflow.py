@@ -79,13 +79,14 @@ def workflow(
     concurrency: Mapping[str, Any] | None = None,
     changes: Mapping[str, Any] | None = None,
     tunables: Sequence[Mapping[str, Any]] | None = None,
+    self_patch: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Workflow]:
     """Makes a function that declares steps a workflow. All settings are named as in a document."""
 
     def decorate(function: Callable[..., Any]) -> Workflow:
         head = {"kind": kind, "name": name or function.__name__, "version": version, "description": description}
         more = {"params": params, "defaults": defaults, "on_failure": on_failure, "approval": approval}
-        tail = {"changes": changes, "tunables": tunables}
+        tail = {"changes": changes, "tunables": tunables, "self_patch": self_patch}
         return Workflow(function, {**head, **more, "concurrency": concurrency}, tail)
 
     return decorate

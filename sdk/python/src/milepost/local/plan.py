@@ -35,6 +35,7 @@ class LocalPlan:
         self.name: str = document["name"]
         self.version: str = document.get("version", "0.0.0")
         self.on_failure: str = document.get("on_failure", "stop")
+        self.self_patch: bool = "self_patch" in document
         self.steps: dict[str, PlannedStep] = {}
         for id, written in sorted(_by_id(document["steps"]).items()):
             name = written["skill"]

@@ -179,8 +179,9 @@ class _Running:
         else:
             self._outputs[step.id] = {"output": state.output}
 
-    @staticmethod
-    def _settle(state: LocalStep, outcome: Any) -> None:
+    def _settle(self, state: LocalStep, outcome: Any) -> None:
+        if self._plan.self_patch and isinstance(outcome, dict) and "patch" in outcome:
+            raise ValueError(f"step `{state.step_id}` returns a patch for its run, which run_local cannot; a server can")
         if isinstance(outcome, Failure):
             state.status = "failed"
             state.error = ErrorInfo(outcome.code, outcome.message, outcome.retryable)
