@@ -12,6 +12,9 @@ use super::super::runs::query;
 use crate::Result;
 use crate::rows::{BlobRow, MoveRow, RequestRow, RevisionRow, StoredRevision, TagRow};
 
+/// Rows of a join are looked up one by one, by their keys: a plan that was made while tables were small would go over all.
+const BY_KEY: &str = "OFFSET 0";
+
 const BLOB: &str = "b.hash, b.media_type, b.size, b.content, b.blob, b.created_at";
 
 fn blob_row(row: &Row, at: usize) -> Result<BlobRow> {
@@ -128,8 +131,10 @@ pub(super) async fn move_back(
         "WITH RECURSIVE back (move_id, steps) AS (
              SELECT $3::int8, $4::int4
              UNION ALL
-             SELECT m.before_move, b.steps - 1 FROM back AS b
-             JOIN tag_moves AS m ON m.org_id = $1 AND m.tag = $2 AND m.move_id = b.move_id
+             SELECT m.before_move, b.steps - 1 FROM back AS b CROSS JOIN LATERAL (
+                 SELECT before_move FROM tag_moves AS m
+                 WHERE m.org_id = $1 AND m.tag = $2 AND m.move_id = b.move_id {BY_KEY}
+             ) AS m
              WHERE b.steps > 0 AND m.before_move IS NOT NULL
          )
          SELECT {MOVE} FROM back AS b
@@ -189,8 +194,12 @@ pub(super) async fn chain(connection: &Object, org: OrgId, revision: Uuid) -> Re
              SELECT seq, member_id FROM patch_chain_members WHERE org_id = $1 AND head_id = $2
          )
          SELECT {REVISION}, {BLOB} FROM members AS m
-         JOIN revisions AS r ON r.org_id = $1 AND r.revision_id = m.revision_id
-         JOIN cas_blobs AS b ON b.org_id = $1 AND b.hash = r.cas_hash
+         CROSS JOIN LATERAL (
+             SELECT * FROM revisions AS r WHERE r.org_id = $1 AND r.revision_id = m.revision_id {BY_KEY}
+         ) AS r
+         CROSS JOIN LATERAL (
+             SELECT * FROM cas_blobs AS b WHERE b.org_id = $1 AND b.hash = r.cas_hash {BY_KEY}
+         ) AS b
          ORDER BY m.seq"
     );
     let rows = query(connection, &sql, &[&org.0, &revision]).await?;
@@ -206,12 +215,16 @@ pub(super) async fn ancestors(connection: &Object, org: OrgId, revision: Uuid, l
              SELECT $2::uuid, 0
              UNION
              SELECT p.parent, l.distance + 1 FROM line AS l
-             JOIN revisions AS r ON r.org_id = $1 AND r.revision_id = l.revision_id
+             CROSS JOIN LATERAL (
+                 SELECT * FROM revisions AS r WHERE r.org_id = $1 AND r.revision_id = l.revision_id {BY_KEY}
+             ) AS r
              CROSS JOIN LATERAL (VALUES (r.parent_id), (r.merge_parent_id)) AS p (parent)
              WHERE l.distance < $3 AND p.parent IS NOT NULL
          )
          SELECT {REVISION} FROM (SELECT revision_id, min(distance) AS distance FROM line GROUP BY revision_id) AS l
-         JOIN revisions AS r ON r.org_id = $1 AND r.revision_id = l.revision_id
+         CROSS JOIN LATERAL (
+             SELECT * FROM revisions AS r WHERE r.org_id = $1 AND r.revision_id = l.revision_id {BY_KEY}
+         ) AS r
          ORDER BY l.distance, r.revision_id"
     );
     let rows = query(connection, &sql, &[&org.0, &revision, &int4(limit)]).await?;
