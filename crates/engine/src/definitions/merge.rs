@@ -121,7 +121,7 @@ impl Definitions {
         }
         let their_value = self.documents.value(org, &theirs).await?;
         if base_id == Some(ours.revision_id) {
-            self.check_target(org, Some(now), &theirs).await?;
+            self.check_target(org, Some(now), &Destination::from(&theirs)).await?;
             let decision = Change::to_existing(step(theirs.revision_id), Destination::from(&theirs));
             let outcome = MergeOutcome::FastForward;
             return Ok(Prepared { outcome, base: base_id, ours: our_value, result: their_value, decision });

@@ -23,7 +23,7 @@ use milepost_store::rows::{
 use uuid::Uuid;
 
 use super::request::Asked;
-use super::{DefinitionError, Definitions, Moved, Moving, TRIES};
+use super::{DefinitionError, Definitions, Moved, Moving, TRIES, Target};
 use crate::error::EngineError;
 
 /// Where a tag goes.
@@ -37,6 +37,19 @@ pub(super) struct Destination {
 impl From<&RevisionRow> for Destination {
     fn from(row: &RevisionRow) -> Destination {
         Destination { kind: row.kind, revision_id: row.revision_id, version_hash: row.version_hash }
+    }
+}
+
+impl From<&Target> for Destination {
+    fn from(target: &Target) -> Destination {
+        let Target { kind, revision_id, version_hash, .. } = *target;
+        Destination { kind, revision_id, version_hash }
+    }
+}
+
+impl From<&MoveRow> for Destination {
+    fn from(moved: &MoveRow) -> Destination {
+        Destination { kind: moved.to_kind, revision_id: moved.to_revision_id, version_hash: moved.to_version_hash }
     }
 }
 
@@ -143,6 +156,7 @@ impl Definitions {
             move_id: version,
             kind: MoveKind::Move,
             from_revision_id: now.as_ref().map(|row| row.revision_id),
+            to_kind: change.to.kind,
             to_revision_id: change.to.revision_id,
             to_version_hash: change.to.version_hash,
             restores_move_id: None,

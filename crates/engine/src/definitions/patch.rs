@@ -8,13 +8,13 @@ use milepost_core::document::{self, PatchError};
 use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
 use milepost_core::plan::Plan;
-use milepost_store::rows::{BlobRow, ChainRow, MoveKind, RevisionKind, RevisionRow};
+use milepost_store::rows::{BlobRow, ChainRow, MoveKind, RevisionKind, RevisionRow, TagRow};
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::moves::{Change, Decision, Destination, go};
 use super::request::Asked;
-use super::{DOCUMENT, Definitions, Moved, Moving, PATCH};
+use super::{DOCUMENT, Definitions, Moved, Moving, PATCH, corrupt};
 use crate::error::EngineError;
 
 impl Definitions {
@@ -35,16 +35,30 @@ impl Definitions {
         let asked = Asked::new(moving, ["patch", tag, &given]);
         self.change(org, tag, &asked, |now| async {
             let now = now.ok_or_else(|| EngineError::NoSuchWorkflow(tag.to_owned()))?;
-            let parent = self.revision(org, now.revision_id).await?;
-            self.patched(org, parent, operations, moving).await
+            let (parent, members) = self.parent(org, &now).await?;
+            self.patched(org, parent, members, operations, moving).await
         })
         .await
+    }
+
+    /// What a tag points at, and the patches that it is made of.
+    async fn parent(&self, org: OrgId, now: &TagRow) -> Result<(RevisionRow, Vec<Uuid>), EngineError> {
+        if now.kind != RevisionKind::PatchSet {
+            return Ok((self.revision(org, now.revision_id).await?, Vec::new()));
+        }
+        let mut chain = self.store.definitions().chain(org, now.revision_id).await?;
+        let members = chain.iter().skip(1).map(|member| member.revision.revision_id).collect();
+        match chain.pop().filter(|head| head.revision.revision_id == now.revision_id) {
+            Some(head) => Ok((head.revision, members)),
+            None => Err(corrupt(now.version_hash, "what it is made of is not there").into()),
+        }
     }
 
     async fn patched(
         &self,
         org: OrgId,
         parent: RevisionRow,
+        members: Vec<Uuid>,
         operations: &Value,
         moving: &Moving,
     ) -> Result<Decision, EngineError> {
@@ -57,7 +71,7 @@ impl Definitions {
         let kept = exact(&before, &loaded.canonical, operations)?.into_bytes();
         let cas_hash = Digest::of(&kept);
         let blob = self.documents.content.row(org, PATCH, kept, now).await?;
-        let mut base = self.base_for(org, parent, &before, moving).await?;
+        let mut base = self.base_for(org, parent, members, &before, moving).await?;
         let revision = RevisionRow {
             revision_id: Uuid::now_v7(),
             kind: RevisionKind::PatchSet,
@@ -93,6 +107,7 @@ impl Definitions {
         &self,
         org: OrgId,
         parent: RevisionRow,
+        members: Vec<Uuid>,
         text: &str,
         moving: &Moving,
     ) -> Result<Base, EngineError> {
@@ -101,8 +116,6 @@ impl Definitions {
             return Ok(Base::at(id));
         }
         if parent.depth < self.config.chain_depth.min(50) {
-            let chain = self.store.definitions().chain(org, id).await?;
-            let members = chain.iter().skip(1).map(|member| member.revision.revision_id).collect();
             let version = parent.base_version.unwrap_or(id);
             return Ok(Base { version, parent: id, members, ..Base::at(id) });
         }

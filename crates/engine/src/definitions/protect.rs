@@ -3,9 +3,10 @@
 use milepost_core::document;
 use milepost_core::id::OrgId;
 use milepost_store::StoreError;
-use milepost_store::rows::{RevisionRow, TagRow};
+use milepost_store::rows::TagRow;
 use serde::{Deserialize, Serialize};
 
+use super::moves::Destination;
 use super::{DefinitionError, Definitions, Moving};
 use crate::error::EngineError;
 
@@ -80,12 +81,12 @@ impl Definitions {
         &self,
         org: OrgId,
         now: Option<&TagRow>,
-        to: &RevisionRow,
+        to: &Destination,
     ) -> Result<(), EngineError> {
         if now.is_none_or(|now| now.protection.is_none()) {
             return Ok(());
         }
-        let text = self.documents.of(org, to).await?;
+        let text = self.documents.text(org, to.version_hash, to.revision_id).await?;
         document::load(&text, &self.limits).map(drop).map_err(EngineError::Invalid)
     }
 }

@@ -16,6 +16,7 @@ const LEAST_DIGITS: usize = 6;
 /// What a reference means at this moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
+    pub kind: RevisionKind,
     pub revision_id: Uuid,
     pub version_hash: Digest,
     /// The tag it was found through, and the tag's version that says so.
@@ -24,11 +25,13 @@ pub struct Target {
 
 impl Target {
     fn of(revision: &RevisionRow) -> Target {
-        Target { revision_id: revision.revision_id, version_hash: revision.version_hash, tag: None }
+        let RevisionRow { kind, revision_id, version_hash, .. } = *revision;
+        Target { kind, revision_id, version_hash, tag: None }
     }
 
     fn of_move(tag: &str, moved: &MoveRow) -> Target {
         Target {
+            kind: moved.to_kind,
             revision_id: moved.to_revision_id,
             version_hash: moved.to_version_hash,
             tag: Some((tag.to_owned(), moved.move_id)),
@@ -38,7 +41,12 @@ impl Target {
 
 impl From<TagRow> for Target {
     fn from(row: TagRow) -> Target {
-        Target { revision_id: row.revision_id, version_hash: row.version_hash, tag: Some((row.tag, row.version)) }
+        Target {
+            kind: row.kind,
+            revision_id: row.revision_id,
+            version_hash: row.version_hash,
+            tag: Some((row.tag, row.version)),
+        }
     }
 }
 

@@ -81,10 +81,9 @@ impl Definitions {
             asked.note_merge(note);
         }
         let moved = self.known_move(org, tag, answer.moved).await?;
-        let revision = self.revision(org, moved.to_revision_id).await?;
         let now = self.tag(org, tag).await?;
         let tag = TagRow {
-            kind: revision.kind,
+            kind: moved.to_kind,
             revision_id: moved.to_revision_id,
             version_hash: moved.to_version_hash,
             version: moved.move_id,

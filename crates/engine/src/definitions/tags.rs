@@ -2,7 +2,7 @@
 
 use milepost_core::id::OrgId;
 use milepost_core::time::Timestamp;
-use milepost_store::rows::{MoveKind, TagRow};
+use milepost_store::rows::{MoveKind, MoveRow, TagRow};
 
 use super::moves::{Change, Decision, Destination, Step, go};
 use super::request::Asked;
@@ -34,10 +34,9 @@ impl Definitions {
         self.change(org, tag, &asked, |now| async move {
             let now = now.ok_or_else(|| EngineError::NoSuchWorkflow(tag.to_owned()))?;
             let nothing = || DefinitionError::NothingToUndo(tag.to_owned());
-            let at = self.known_move(org, tag, now.at_move).await?;
-            let to = at.before_move.ok_or_else(nothing)?;
+            let to = self.store.definitions().move_back(org, tag, now.at_move, 1).await?.ok_or_else(nothing)?;
             check_own(&now, moving)?;
-            self.bring_back(org, &now, to, Step::Undo { to }).await
+            self.bring_back(org, &now, &to, Step::Undo { to: to.move_id }).await
         })
         .await
     }
@@ -55,7 +54,8 @@ impl Definitions {
             let undo = self.known_move(org, tag, now.redo_move.ok_or_else(nothing)?).await?;
             let to = undo.undone_move.ok_or_else(nothing)?;
             check_own(&now, moving)?;
-            self.bring_back(org, &now, to, Step::Redo { to, below: undo.below_move }).await
+            let moved = self.known_move(org, tag, to).await?;
+            self.bring_back(org, &now, &moved, Step::Redo { to, below: undo.below_move }).await
         })
         .await
     }
@@ -100,16 +100,15 @@ impl Definitions {
         if now.as_ref().is_some_and(|now| now.revision_id == target.revision_id) {
             return Ok(Decision::Stay);
         }
-        let revision = self.revision(org, target.revision_id).await?;
-        self.check_target(org, now.as_ref(), &revision).await?;
-        Ok(Change::to_existing(step, Destination::from(&revision)))
+        let to = Destination::from(target);
+        self.check_target(org, now.as_ref(), &to).await?;
+        Ok(Change::to_existing(step, to))
     }
 
-    async fn bring_back(&self, org: OrgId, now: &TagRow, to: u64, step: Step) -> Result<Decision, EngineError> {
-        let moved = self.known_move(org, &now.tag, to).await?;
-        let revision = self.revision(org, moved.to_revision_id).await?;
-        self.check_target(org, Some(now), &revision).await?;
-        Ok(Change::to_existing(step, Destination::from(&revision)))
+    async fn bring_back(&self, org: OrgId, now: &TagRow, to: &MoveRow, step: Step) -> Result<Decision, EngineError> {
+        let to = Destination::from(to);
+        self.check_target(org, Some(now), &to).await?;
+        Ok(Change::to_existing(step, to))
     }
 }
 

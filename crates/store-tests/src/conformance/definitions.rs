@@ -80,6 +80,7 @@ pub(crate) fn moved(tag: &str, number: u64, to: &RevisionRow, time: Timestamp) -
         move_id: number,
         kind: MoveKind::Move,
         from_revision_id: None,
+        to_kind: to.kind,
         to_revision_id: to.revision_id,
         to_version_hash: to.version_hash,
         restores_move_id: None,

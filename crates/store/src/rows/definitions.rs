@@ -142,6 +142,8 @@ pub struct MoveRow {
     pub move_id: u64,
     pub kind: MoveKind,
     pub from_revision_id: Option<Uuid>,
+    /// Of the revision that it went to.
+    pub to_kind: RevisionKind,
     pub to_revision_id: Uuid,
     pub to_version_hash: Digest,
     /// Of an undo, a redo or a restore: the move whose result it brought back.

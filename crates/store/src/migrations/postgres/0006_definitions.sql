@@ -89,6 +89,7 @@ CREATE TABLE tag_moves (
     move_id            bigint NOT NULL,
     kind               text NOT NULL CHECK (kind IN ('move', 'undo', 'redo', 'restore', 'merge')),
     from_revision_id   uuid,
+    to_kind            text NOT NULL,
     to_revision_id     uuid NOT NULL,
     to_version_hash    bytea NOT NULL,
     restores_move_id   bigint,
@@ -181,8 +182,8 @@ SELECT t.org_id, t.tag, 'dag_version', r.revision_id, t.target_hash, t.version, 
 FROM tags_before AS t
 JOIN revisions AS r ON r.org_id = t.org_id AND r.version_hash = t.target_hash AND r.kind = 'dag_version';
 
-INSERT INTO tag_moves (org_id, tag, move_id, kind, to_revision_id, to_version_hash, moved_at)
-SELECT org_id, tag, version, 'move', target_id, target_hash, moved_at FROM tags;
+INSERT INTO tag_moves (org_id, tag, move_id, kind, to_kind, to_revision_id, to_version_hash, moved_at)
+SELECT org_id, tag, version, 'move', target_kind, target_id, target_hash, moved_at FROM tags;
 
 DROP TABLE tags_before;
 DROP TABLE revisions_before;

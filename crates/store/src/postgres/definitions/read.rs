@@ -68,24 +68,25 @@ pub(super) async fn tags(connection: &Object, org: OrgId, after: &str, limit: u3
     rows.iter().map(tag_row).collect()
 }
 
-const MOVE: &str = "m.move_id, m.kind, m.from_revision_id, m.to_revision_id, m.to_version_hash, m.restores_move_id,
-    m.before_move, m.undone_move, m.below_move, m.merged_revision_id, m.moved_by, m.moved_at, m.message";
+const MOVE: &str = "m.move_id, m.kind, m.from_revision_id, m.to_kind, m.to_revision_id, m.to_version_hash,
+    m.restores_move_id, m.before_move, m.undone_move, m.below_move, m.merged_revision_id, m.moved_by, m.moved_at, m.message";
 
 fn move_row(row: &Row) -> Result<MoveRow> {
     Ok(MoveRow {
         move_id: columns::seq(col(row, 0)?)?,
         kind: columns::word(col(row, 1)?)?,
         from_revision_id: col(row, 2)?,
-        to_revision_id: col(row, 3)?,
-        to_version_hash: columns::digest(col(row, 4)?)?,
-        restores_move_id: opt_seq(row, 5)?,
-        before_move: opt_seq(row, 6)?,
-        undone_move: opt_seq(row, 7)?,
-        below_move: opt_seq(row, 8)?,
-        merged_revision_id: col(row, 9)?,
-        moved_by: col(row, 10)?,
-        moved_at: Timestamp(col(row, 11)?),
-        message: col(row, 12)?,
+        to_kind: columns::word(col(row, 3)?)?,
+        to_revision_id: col(row, 4)?,
+        to_version_hash: columns::digest(col(row, 5)?)?,
+        restores_move_id: opt_seq(row, 6)?,
+        before_move: opt_seq(row, 7)?,
+        undone_move: opt_seq(row, 8)?,
+        below_move: opt_seq(row, 9)?,
+        merged_revision_id: col(row, 10)?,
+        moved_by: col(row, 11)?,
+        moved_at: Timestamp(col(row, 12)?),
+        message: col(row, 13)?,
     })
 }
 

@@ -175,16 +175,17 @@ fn tag_row(org: OrgId, TagWrite { expected_version, tag, .. }: &TagWrite) -> Ste
 }
 
 fn tag_move(org: OrgId, TagWrite { tag, moved, .. }: &TagWrite) -> Step {
-    let sql = "INSERT INTO tag_moves (org_id, tag, move_id, kind, from_revision_id, to_revision_id, to_version_hash,
-                                      restores_move_id, before_move, undone_move, below_move, merged_revision_id,
+    let sql = "INSERT INTO tag_moves (org_id, tag, move_id, kind, from_revision_id, to_kind, to_revision_id,
+                                      to_version_hash, restores_move_id, before_move, undone_move, below_move, merged_revision_id,
                                       moved_by, moved_at, message)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
     let parameters: Parameters = vec![
         Box::new(org.0),
         Box::new(tag.tag.clone()),
         Box::new(int8(moved.move_id)),
         Box::new(moved.kind.as_str()),
         Box::new(moved.from_revision_id),
+        Box::new(moved.to_kind.as_str()),
         Box::new(moved.to_revision_id),
         Box::new(bytes(&moved.to_version_hash)),
         Box::new(moved.restores_move_id.map(int8)),

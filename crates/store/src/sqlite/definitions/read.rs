@@ -72,8 +72,8 @@ pub(super) fn tags(conn: &Connection, org: OrgId, after: &str, limit: u32) -> Re
     all(conn, &tags_after(), params![org.0, after, limit], tag_row)
 }
 
-const MOVE: &str = "m.move_id, m.kind, m.from_revision_id, m.to_revision_id, m.to_version_hash, m.restores_move_id,
-    m.before_move, m.undone_move, m.below_move, m.merged_revision_id, m.moved_by, m.moved_at, m.message";
+const MOVE: &str = "m.move_id, m.kind, m.from_revision_id, m.to_kind, m.to_revision_id, m.to_version_hash,
+    m.restores_move_id, m.before_move, m.undone_move, m.below_move, m.merged_revision_id, m.moved_by, m.moved_at, m.message";
 
 fn move_row(row: &Row) -> rusqlite::Result<MoveRow> {
     let mut columns = Columns::of(row);
@@ -81,6 +81,7 @@ fn move_row(row: &Row) -> rusqlite::Result<MoveRow> {
         move_id: columns.seq()?,
         kind: columns.word()?,
         from_revision_id: opt_uuid(&mut columns)?,
+        to_kind: columns.word()?,
         to_revision_id: uuid(&mut columns)?,
         to_version_hash: columns.digest()?,
         restores_move_id: columns.opt_seq()?,

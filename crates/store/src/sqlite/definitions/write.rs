@@ -141,10 +141,10 @@ fn tag(tx: &Connection, org: OrgId, row: &TagRow) -> Result<()> {
 
 fn tag_move(tx: &Connection, org: OrgId, tag: &str, row: &MoveRow) -> Result<()> {
     tx.prepare_cached(
-        "INSERT INTO tag_moves (org_id, tag, move_id, kind, from_revision_id, to_revision_id, to_version_hash,
-                                restores_move_id, before_move, undone_move, below_move, merged_revision_id, moved_by,
+        "INSERT INTO tag_moves (org_id, tag, move_id, kind, from_revision_id, to_kind, to_revision_id,
+                                to_version_hash, restores_move_id, before_move, undone_move, below_move, merged_revision_id, moved_by,
                                 moved_at, message)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         org.0,
@@ -152,6 +152,7 @@ fn tag_move(tx: &Connection, org: OrgId, tag: &str, row: &MoveRow) -> Result<()>
         row.move_id.cast_signed(),
         row.kind.as_str(),
         opt_id(row.from_revision_id.as_ref()),
+        row.to_kind.as_str(),
         row.to_revision_id.as_bytes(),
         row.to_version_hash.0.as_slice(),
         row.restores_move_id.map(u64::cast_signed),
