@@ -138,8 +138,10 @@ pub(super) async fn move_back(
              ) AS m
              WHERE b.steps > 0 AND m.before_move IS NOT NULL
          )
-         SELECT {MOVE} FROM back AS b
-         JOIN tag_moves AS m ON m.org_id = $1 AND m.tag = $2 AND m.move_id = b.move_id WHERE b.steps = 0"
+         SELECT {MOVE} FROM back AS b CROSS JOIN LATERAL (
+             SELECT * FROM tag_moves AS m WHERE m.org_id = $1 AND m.tag = $2 AND m.move_id = b.move_id {BY_KEY}
+         ) AS m
+         WHERE b.steps = 0"
     );
     let rows = query(connection, &sql, &[&org.0, &tag, &int8(from), &int4(steps)]).await?;
     rows.first().map(move_row).transpose()

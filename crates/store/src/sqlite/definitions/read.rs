@@ -117,19 +117,23 @@ pub(super) fn move_at(conn: &Connection, org: OrgId, tag: &str, at: Timestamp) -
     one(conn, &sql, params![org.0, tag, at.0], move_row)
 }
 
-pub(super) fn move_back(conn: &Connection, org: OrgId, tag: &str, from: u64, steps: u32) -> Result<Option<MoveRow>> {
-    let sql = format!(
+fn move_back_sql() -> String {
+    format!(
         "WITH RECURSIVE back (move_id, steps) AS (
              VALUES (?3, ?4)
              UNION ALL
              SELECT m.before_move, b.steps - 1 FROM back AS b
-             JOIN tag_moves AS m ON m.org_id = ?1 AND m.tag = ?2 AND m.move_id = b.move_id
+             CROSS JOIN tag_moves AS m ON m.org_id = ?1 AND m.tag = ?2 AND m.move_id = b.move_id
              WHERE b.steps > 0 AND m.before_move IS NOT NULL
          )
          SELECT {MOVE} FROM back AS b
-         JOIN tag_moves AS m ON m.org_id = ?1 AND m.tag = ?2 AND m.move_id = b.move_id WHERE b.steps = 0"
-    );
-    one(conn, &sql, params![org.0, tag, from.cast_signed(), steps], move_row)
+         CROSS JOIN tag_moves AS m ON m.org_id = ?1 AND m.tag = ?2 AND m.move_id = b.move_id WHERE b.steps = 0"
+    )
+}
+
+/// `CROSS JOIN` keeps the order as it is written: what is known first, then rows by their keys.
+pub(super) fn move_back(conn: &Connection, org: OrgId, tag: &str, from: u64, steps: u32) -> Result<Option<MoveRow>> {
+    one(conn, &move_back_sql(), params![org.0, tag, from.cast_signed(), steps], move_row)
 }
 
 pub(super) const REVISION: &str = "r.revision_id, r.kind, r.cas_hash, r.version_hash, r.plan_hash, r.base_version,
@@ -172,41 +176,47 @@ pub(super) fn revisions_in(
     all(conn, &sql, params, |row| revision_row(&mut Columns::of(row)))
 }
 
-pub(super) fn chain(conn: &Connection, org: OrgId, revision: Uuid) -> Result<Vec<StoredRevision>> {
-    let sql = format!(
+fn chain_sql() -> String {
+    format!(
         "WITH members (seq, revision_id) AS (
              SELECT 0, coalesce(base_version, revision_id) FROM revisions WHERE org_id = ?1 AND revision_id = ?2
              UNION ALL
              SELECT seq, member_id FROM patch_chain_members WHERE org_id = ?1 AND head_id = ?2
          )
          SELECT {REVISION}, {BLOB} FROM members AS m
-         JOIN revisions AS r ON r.org_id = ?1 AND r.revision_id = m.revision_id
-         JOIN cas_blobs AS b ON b.org_id = ?1 AND b.hash = r.cas_hash
+         CROSS JOIN revisions AS r ON r.org_id = ?1 AND r.revision_id = m.revision_id
+         CROSS JOIN cas_blobs AS b ON b.org_id = ?1 AND b.hash = r.cas_hash
          ORDER BY m.seq"
-    );
-    all(conn, &sql, params![org.0, revision.as_bytes()], |row| {
+    )
+}
+
+pub(super) fn chain(conn: &Connection, org: OrgId, revision: Uuid) -> Result<Vec<StoredRevision>> {
+    all(conn, &chain_sql(), params![org.0, revision.as_bytes()], |row| {
         let mut columns = Columns::of(row);
         Ok(StoredRevision { revision: revision_row(&mut columns)?, content: blob_row(&mut columns)? })
     })
 }
 
-/// A revision may be reached in two ways; it counts as near as the nearer one.
-pub(super) fn ancestors(conn: &Connection, org: OrgId, revision: Uuid, limit: u32) -> Result<Vec<RevisionRow>> {
-    let sql = format!(
+fn ancestors_sql() -> String {
+    format!(
         "WITH RECURSIVE line (revision_id, distance) AS (
              VALUES (?2, 0)
              UNION
              SELECT CASE s.side WHEN 1 THEN r.parent_id ELSE r.merge_parent_id END, l.distance + 1
              FROM line AS l
-             JOIN revisions AS r ON r.org_id = ?1 AND r.revision_id = l.revision_id
-             JOIN (SELECT 1 AS side UNION ALL SELECT 2) AS s
+             CROSS JOIN revisions AS r ON r.org_id = ?1 AND r.revision_id = l.revision_id
+             CROSS JOIN (SELECT 1 AS side UNION ALL SELECT 2) AS s
              WHERE l.distance < ?3 AND CASE s.side WHEN 1 THEN r.parent_id ELSE r.merge_parent_id END IS NOT NULL
          )
          SELECT {REVISION} FROM (SELECT revision_id, min(distance) AS distance FROM line GROUP BY revision_id) AS l
-         JOIN revisions AS r ON r.org_id = ?1 AND r.revision_id = l.revision_id
+         CROSS JOIN revisions AS r ON r.org_id = ?1 AND r.revision_id = l.revision_id
          ORDER BY l.distance, r.revision_id"
-    );
-    all(conn, &sql, params![org.0, revision.as_bytes(), limit], |row| revision_row(&mut Columns::of(row)))
+    )
+}
+
+/// A revision may be reached in two ways; it counts as near as the nearer one.
+pub(super) fn ancestors(conn: &Connection, org: OrgId, revision: Uuid, limit: u32) -> Result<Vec<RevisionRow>> {
+    all(conn, &ancestors_sql(), params![org.0, revision.as_bytes(), limit], |row| revision_row(&mut Columns::of(row)))
 }
 
 pub(super) fn request(conn: &Connection, org: OrgId, key: &str) -> Result<Option<RequestRow>> {
@@ -237,6 +247,24 @@ mod tests {
             assert!(statement.query(params_from_iter(values)).unwrap().next().unwrap().is_none());
         }
         1 + statement.get_status(StatementStatus::RePrepare)
+    }
+
+    #[test]
+    fn ways_back_are_gone_by_keys_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let conn = open::writer(&folder.path().join("runs.db"), true).unwrap();
+        for sql in [move_back_sql(), chain_sql(), ancestors_sql()] {
+            let mut plan = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let values = vec![rusqlite::types::Null; plan.parameter_count()];
+            let lines = plan.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
+            let lines: Vec<String> = lines.map(Result::unwrap).collect();
+            let looked_up = lines.iter().filter(|line| line.contains("PRIMARY KEY"));
+            for line in looked_up.clone() {
+                let whole = ["move_id=?", "revision_id=?", "hash=?", "head_id=?"];
+                assert!(whole.iter().any(|key| line.contains(key)), "{lines:#?}");
+            }
+            assert!(looked_up.count() >= 2 && !lines.iter().any(|line| line.contains("AUTOMATIC")), "{lines:#?}");
+        }
     }
 
     /// Every start by a workflow's name asks for its tag.
