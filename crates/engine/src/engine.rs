@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use milepost_core::document::{self, Loaded};
+use milepost_core::document;
 use milepost_core::event::BaseRun;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
 use milepost_core::json::Json;
@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, SystemClock};
 use crate::committer::{Accepted, Committer, Inbox, LimitedQueues, Parts, RequestKind, restore_with};
-use crate::definitions::{Collector, Definitions, DefinitionsConfig, Moved, Moving, Target, definition_of};
+use crate::definitions::{Collector, Definitions, DefinitionsConfig, definition_of};
 use crate::error::EngineError;
 use crate::executor::Executor;
 use crate::logs::{LogHandle, LogWriter};
@@ -137,7 +137,7 @@ pub struct Engine {
     node: NodeId,
     pub(crate) org: OrgId,
     pub(crate) store: Arc<dyn Store>,
-    definitions: Arc<Definitions>,
+    pub(crate) definitions: Arc<Definitions>,
     pub(crate) plans: Arc<Plans>,
     pub(crate) clock: Arc<dyn Clock>,
     limits: Limits,
@@ -355,44 +355,6 @@ impl Engine {
         &self.secrets
     }
 
-    /// Stores a document and points its name at it, so that `workflow` steps and `start` find it.
-    ///
-    /// # Errors
-    /// The document has problems, or the store cannot be written.
-    pub async fn deploy(&self, source: &str) -> Result<Arc<Plan>, EngineError> {
-        let loaded = document::load(source, &self.limits).map_err(EngineError::Invalid)?;
-        self.deploy_loaded(loaded).await
-    }
-
-    /// The same for a document that was read before.
-    ///
-    /// # Errors
-    /// The store cannot be written.
-    pub async fn deploy_loaded(&self, loaded: Loaded) -> Result<Arc<Plan>, EngineError> {
-        let name = loaded.plan.name.clone();
-        Ok(self.deploy_as(&name, loaded, &Moving::default()).await?.0)
-    }
-
-    /// The same under a name of the caller's choice; says what became of it.
-    ///
-    /// # Errors
-    /// The name cannot be one, the tag moved or may not be moved, or the store cannot be written.
-    pub async fn deploy_as(
-        &self,
-        tag: &str,
-        loaded: Loaded,
-        moving: &Moving,
-    ) -> Result<(Arc<Plan>, Moved), EngineError> {
-        let (plan, moved) = self.definitions.deploy(self.org, tag, loaded, moving).await?;
-        Ok((self.plans.keep(self.org, Arc::new(plan)), moved))
-    }
-
-    /// Documents in versions, tags and their history.
-    #[must_use]
-    pub fn definitions(&self) -> &Arc<Definitions> {
-        &self.definitions
-    }
-
     /// Whether this engine can carry out the steps of a plan.
     ///
     /// # Errors
@@ -418,44 +380,6 @@ impl Engine {
         let context = milepost_core::run::Context::new(self.clock.now(), 0, &self.limits);
         let start = self.start_run(new, context.draw_run_id());
         Ok(Starting::check(start, plan.clone(), &context)?)
-    }
-
-    /// A deployed workflow, by any reference.
-    ///
-    /// # Errors
-    /// There is no such workflow.
-    pub async fn resolve(&self, reference: &str) -> Result<Arc<Plan>, EngineError> {
-        Ok(self.resolve_target(reference).await?.0)
-    }
-
-    /// The same, with what the reference means.
-    ///
-    /// # Errors
-    /// There is no such workflow.
-    pub async fn resolve_target(&self, reference: &str) -> Result<(Arc<Plan>, Target), EngineError> {
-        let (plan, target) = self.plans.resolve(self.org, reference).await?;
-        Ok((self.unnumbered(plan).await?, target))
-    }
-
-    /// A deployed workflow with its canonical document.
-    ///
-    /// # Errors
-    /// There is no such workflow.
-    pub async fn document(&self, reference: &str) -> Result<(Arc<Plan>, Target, Json), EngineError> {
-        let (plan, target) = self.resolve_target(reference).await?;
-        let text = self.definitions.document(self.org, &target).await?;
-        // Of a plan that a patch made, the numbers of its steps are nothing to people.
-        let text = if target.version_hash == plan.hash { text } else { document::without_numbers(&text)?.into() };
-        Ok((plan, target, Json::trusted(text)))
-    }
-
-    /// Stores a document that was read before, without a name, so that it can be run.
-    ///
-    /// # Errors
-    /// Nobody here knows some of its skills, or the store cannot be written.
-    pub async fn add(&self, loaded: Loaded) -> Result<Arc<Plan>, EngineError> {
-        check_skills(&loaded.plan, &self.executor, self.workers)?;
-        self.plans.add(self.org, loaded).await
     }
 
     /// Starts a run of a deployed workflow. Returns when the run is on disk.

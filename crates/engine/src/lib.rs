@@ -32,6 +32,7 @@ mod update;
 pub mod view;
 mod watch;
 pub mod workers;
+mod workflows;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use committer::Accepted;

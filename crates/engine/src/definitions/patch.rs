@@ -7,7 +7,6 @@
 use milepost_core::document::{self, PatchError};
 use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
-use milepost_core::plan::Plan;
 use milepost_store::rows::{BlobRow, ChainRow, MoveKind, RevisionKind, RevisionRow, TagRow};
 use serde_json::Value;
 use uuid::Uuid;
@@ -155,17 +154,6 @@ impl Definitions {
             created_at: now,
         };
         Ok((revision, blob))
-    }
-
-    /// The plan of what a tag would point at after a patch; nothing is stored.
-    ///
-    /// # Errors
-    /// As [`Definitions::patch`].
-    pub async fn try_patch(&self, org: OrgId, reference: &str, operations: &Value) -> Result<Plan, EngineError> {
-        let target = self.resolve(org, reference).await?;
-        let text = self.document(org, &target).await?;
-        let loaded = document::patch(&text, operations, &self.limits).map_err(EngineError::from)?;
-        Ok(loaded.plan)
     }
 }
 
