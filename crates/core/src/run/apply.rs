@@ -129,11 +129,12 @@ impl RunState {
 
     fn run_stopped(&mut self) {
         self.disarm_all();
-        self.backoff.clear();
+        // One whose retry is due is in line while its timer is armed.
+        let waiting = std::mem::take(&mut self.backoff).into_keys().chain(std::mem::take(&mut self.ready));
+        self.scratch.gone.extend(waiting.map(|step| (step, false)));
         for step in self.running.keys().copied().collect::<Vec<_>>() {
             self.remove_running(step);
         }
-        self.scratch.gone.extend(std::mem::take(&mut self.ready).into_iter().map(|step| (step, false)));
         self.stopping = true;
     }
 
@@ -280,8 +281,7 @@ impl RunState {
 
     /// What all endings of a step have in common.
     fn end(&mut self, event: &Event, step: StepRef, phase: Phase) {
-        self.leave_line(step);
-        self.end_backoff(step);
+        self.stop_waiting(step);
         let was_active = self.stop_running(step);
         let state = self.step_mut(step).expect("the caller looked at it");
         state.phase = phase;
@@ -312,8 +312,7 @@ impl RunState {
             }
         }
         for item in waiting {
-            self.leave_line(item);
-            self.end_backoff(item);
+            self.stop_waiting(item);
         }
     }
 
@@ -410,6 +409,15 @@ impl RunState {
         if self.ready.remove(&step) {
             self.scratch.gone.push((step, false));
         }
+    }
+
+    /// It is not in line, nor will it be when its retry is due. (One whose retry is due is in line while its timer is armed.)
+    pub(super) fn stop_waiting(&mut self, step: StepRef) {
+        if self.backoff.contains_key(&step) {
+            self.scratch.gone.push((step, false));
+        }
+        self.leave_line(step);
+        self.end_backoff(step);
     }
 
     pub(super) fn end_backoff(&mut self, step: StepRef) {

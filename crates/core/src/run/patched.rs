@@ -108,15 +108,6 @@ impl RunState {
         }
     }
 
-    /// It is not in line, nor will it be when its retry is due. (One whose retry is due is in line while its timer is armed.)
-    fn stop_waiting(&mut self, step: StepRef) {
-        if self.backoff.contains_key(&step) {
-            self.scratch.gone.push((step, false));
-        }
-        self.leave_line(step);
-        self.end_backoff(step);
-    }
-
     /// A retry that is due may be in a line that is no longer the step's.
     fn line_up_retry(&mut self, event: &Event, step: StepRef) {
         if self.backoff.get(&step).and_then(|seq| self.timer_due(*seq)).is_some_and(|due| due <= event.at) {

@@ -160,3 +160,19 @@ fn a_task_has_one_id_for_all_its_attempts_and_no_other_task_has_it() {
     let (task, _) = lease(&mut run, "a[0]");
     assert_eq!(TaskId::of(run.state.run, task.step), ids[1]);
 }
+
+/// Its retry is due, so it is in line, and its timer stays armed until it begins.
+#[test]
+fn a_retry_that_is_in_line_leaves_it_when_the_step_or_the_run_ends() {
+    let yaml = "steps: {a: {skill: x, retry: {max_attempts: 2, backoff_ms: 1000}}, b: {skill: x}}";
+    for end in ["SKIP_STEP", "CANCEL", "TERMINATE"] {
+        let mut run = Run::start(yaml, "{}");
+        let (task, nonce) = lease(&mut run, "a");
+        report(&mut run, task, nonce, failed()).unwrap();
+        run.next_timer();
+        assert!(run.offered.contains(&run.step("a")), "{end}");
+        run.send(end, (end == "SKIP_STEP").then_some("a"), "{}").unwrap();
+        assert!(!run.offered.contains(&run.step("a")), "{end}");
+        assert!(run.timers.is_empty(), "{end}");
+    }
+}
