@@ -198,6 +198,38 @@ async fn a_full_disk_loses_nothing_and_stops_nothing() {
     assert_eq!(store.commit(batch([large]).into()).await.unwrap(), [WriteResult::Written]);
 }
 
+/// A tag of before has the document it had, and a history that begins there; what runs ran has a snapshot.
+#[tokio::test]
+async fn tags_of_an_older_database_go_on_with_a_history() {
+    let folder = folder();
+    let old = rusqlite::Connection::open(folder.path().join("runs.db")).unwrap();
+    old.execute_batch(
+        "CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)
+             STRICT;
+         PRAGMA application_id = 0x4D696C65;",
+    )
+    .unwrap();
+    for step in SQLITE.iter().filter(|step| step.version < 6) {
+        old.execute_batch(step.sql).unwrap();
+        old.execute("INSERT INTO schema_migrations VALUES (?, ?, 0)", (step.version, step.name)).unwrap();
+    }
+    let hash = milepost_core::hash::Digest::of(b"{}");
+    let blob = "INSERT INTO cas_blobs (org_id, hash, media_type, format, size, content) VALUES (1, ?, 'x', 1, 2, ?)";
+    old.execute(blob, (hash.0, b"{}")).unwrap();
+    old.execute("INSERT INTO tags VALUES (1, 't', ?, 3, 9)", [hash.0]).unwrap();
+    let run = "INSERT INTO runs (org_id, run_id, last_seq, status, priority, created_at, workflow, workflow_version,
+                                 plan_hash) VALUES (1, ?, 1, 'completed', 0, 1, 'w', '1', ?)";
+    old.execute(run, (new_run().0.as_bytes(), hash.0)).unwrap();
+    drop(old);
+    let store = open(&folder);
+    let definitions = store.definitions();
+    let tag = definitions.tag(ORG, "t").await.unwrap().unwrap();
+    assert_eq!((tag.version, tag.at_move, tag.version_hash), (3, 3, hash));
+    assert_eq!(definitions.chain(ORG, tag.revision_id).await.unwrap()[0].content.content, b"{}");
+    assert_eq!(definitions.moves(ORG, "t", None, 10).await.unwrap()[0].to_revision_id, tag.revision_id);
+    assert!(definitions.use_plan(ORG, hash, at(1)).await.unwrap());
+}
+
 #[tokio::test]
 async fn a_blob_cannot_be_changed() {
     let folder = folder();

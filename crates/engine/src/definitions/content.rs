@@ -20,7 +20,7 @@ use uuid::Uuid;
 use crate::error::EngineError;
 
 /// What has no more bytes is in the database.
-pub const INLINE_BYTES: usize = 256 * 1024;
+const INLINE_BYTES: usize = 256 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Content {

@@ -42,7 +42,6 @@ use crate::error::EngineError;
 
 pub use collect::Collected;
 pub(crate) use collect::{Collector, NOTED_EVERY};
-pub use content::INLINE_BYTES;
 pub(crate) use content::{Content, corrupt};
 pub(crate) use documents::Documents;
 pub use error::{DefinitionError, DefinitionErrorKind};
