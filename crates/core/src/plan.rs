@@ -251,9 +251,22 @@ pub struct CachePolicy {
     pub scope: CacheScope,
 }
 
+/// Who finds a step's result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheScope {
+    /// Every run of the workflow.
     #[default]
     Global,
+    /// The run that made it, as long as it lasts.
     RunOnly,
+}
+
+impl CacheScope {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CacheScope::Global => "global",
+            CacheScope::RunOnly => "run_only",
+        }
+    }
 }

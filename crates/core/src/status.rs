@@ -51,6 +51,12 @@ pub struct UnknownWord {
     known: &'static [&'static str],
 }
 
+impl UnknownWord {
+    pub(crate) fn new(word: &str, known: &'static [&'static str]) -> UnknownWord {
+        UnknownWord { word: word.to_owned(), known }
+    }
+}
+
 words! {
     /// Where a run stands.
     RunStatus {
