@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{BaseRun, Body, ErrorInfo, Event, Lease, ParentStep, Queued, Started, StepRef};
+use crate::cache::Trust;
+use crate::event::{BaseRun, Body, ErrorInfo, Event, Lease, ParentStep, Queued, Reused, Started, StepRef};
 use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId};
 use crate::json::Json;
-use crate::plan::Plan;
+use crate::plan::{Plan, Rebuild};
 use crate::record::{EVENT_FORMAT, EventRow};
 use crate::status::{RunStatus, SkipReason};
 use crate::time::Timestamp;
@@ -81,7 +82,7 @@ fn idempotency_key(event: &Event, run: RunId, step_id: Option<&str>, plan: &Dige
         (Body::StepStarted(_) | Body::StepRetryScheduled { .. }, _) if event.engine_attempt > 1 => {
             write!(occasion, "{attempt}.{}", event.engine_attempt)
         }
-        (Body::StepSkipped { .. }, _) if event.parent.is_some() => {
+        (Body::StepSkipped { .. } | Body::StepReused(_), _) if event.parent.is_some() => {
             write!(occasion, "{attempt}@{}", event.parent.unwrap_or(0))
         }
         (Body::RunContinued { count }, _) => write!(occasion, "{count}"),
@@ -145,7 +146,30 @@ struct QueuedData {
     base: Option<BaseData>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     definition: Option<Json>,
+    #[serde(default, skip_serializing_if = "is_open")]
+    trust: Trust,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rebuild: Option<RebuildData>,
     payload: Json,
+}
+
+/// `"all"`, or the ids of steps.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum RebuildData {
+    All(AllSteps),
+    Steps(Vec<String>),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum AllSteps {
+    All,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_open(trust: &Trust) -> bool {
+    *trust == Trust::Open
 }
 
 #[derive(Serialize, Deserialize)]
@@ -186,6 +210,8 @@ struct StartedData {
     due_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     input_hash: Option<Digest>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cache_key: Option<Digest>,
 }
 
 #[derive(Deserialize)]
@@ -212,6 +238,20 @@ struct ReasonData {
 #[derive(Serialize, Deserialize)]
 struct SkippedData {
     reason: SkipReason,
+}
+
+/// The output follows; it is written by hand.
+#[derive(Serialize, Deserialize)]
+struct ReusedData {
+    cache_key: Digest,
+    input_hash: Digest,
+    from: ReusedFrom,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ReusedFrom {
+    run: RunId,
+    seq: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -259,10 +299,11 @@ fn encode_data(body: &Body, plan: &Plan) -> Json {
             data.push('}');
             Json::trusted(data)
         }
-        Body::RunQueued(queued) => encode_queued(queued),
+        Body::RunQueued(queued) => encode_queued(queued, plan),
         Body::RunFailed { error } | Body::StepFailed { error } => text(&ErrorData { error: error.clone() }),
         Body::RunCancelled { reason } | Body::RunTerminated { reason } => text(&ReasonData { reason: reason.clone() }),
         Body::StepSkipped { reason } => text(&SkippedData { reason: *reason }),
+        Body::StepReused(reused) => encode_reused(reused),
         Body::RunContinued { count } => text(&ContinuedData { count: *count }),
         Body::RunPatched(patched) => patched::encode(patched, plan),
         Body::StepRetryScheduled { retry_at, reset, operator } => text(&RetryData {
@@ -290,6 +331,7 @@ fn encode_started(started: &Started) -> Json {
         waits_for: None,
         due_at: None,
         input_hash,
+        cache_key: None,
     } = started
     {
         return Json::trusted(match input_hash {
@@ -306,10 +348,18 @@ fn encode_started(started: &Started) -> Json {
         waits_for: started.waits_for.clone(),
         due_at: started.due_at,
         input_hash: started.input_hash,
+        cache_key: started.cache_key,
     })
 }
 
-fn encode_queued(queued: &Queued) -> Json {
+fn encode_reused(reused: &Reused) -> Json {
+    let from = ReusedFrom { run: reused.run, seq: reused.seq };
+    let rest = text(&ReusedData { cache_key: reused.key, input_hash: reused.input_hash, from });
+    let (reason, output) = (SkipReason::CacheHit, reused.output.as_str());
+    Json::trusted(format!("{{\"reason\":\"{reason}\",\"output\":{output},{}", &rest.as_str()[1..]))
+}
+
+fn encode_queued(queued: &Queued, plan: &Plan) -> Json {
     text(&QueuedData {
         org: queued.org,
         plan_hash: queued.plan_hash,
@@ -327,6 +377,13 @@ fn encode_queued(queued: &Queued) -> Json {
         traceparent: queued.trace.map(|trace| trace.to_string()),
         base: queued.base.as_ref().map(|base| BaseData { run: base.run, changes: base.changes.clone() }),
         definition: queued.definition.clone(),
+        trust: queued.trust,
+        rebuild: queued.rebuild.as_ref().map(|rebuild| match rebuild {
+            Rebuild::All => RebuildData::All(AllSteps::All),
+            Rebuild::Steps(steps) => {
+                RebuildData::Steps(steps.iter().map(|step| plan.step(*step).id.to_string()).collect())
+            }
+        }),
         payload: queued.payload.clone(),
     })
 }
@@ -337,7 +394,7 @@ fn read<'a, T: Deserialize<'a>>(data: &'a str) -> Result<T, String> {
 
 fn decode_data(event_type: &str, data: &str, plan: &Plan) -> Result<Body, String> {
     Ok(match event_type {
-        "RunQueued" => Body::RunQueued(Box::new(decode_queued(read(data)?))),
+        "RunQueued" => Body::RunQueued(Box::new(decode_queued(read(data)?, plan)?)),
         "RunApproved" => Body::RunApproved,
         "RunStarted" => Body::RunStarted,
         "RunPaused" => Body::RunPaused,
@@ -352,7 +409,7 @@ fn decode_data(event_type: &str, data: &str, plan: &Plan) -> Result<Body, String
         "StepStarted" => Body::StepStarted(decode_started(read(data)?)?),
         "StepCompleted" => Body::StepCompleted { output: read::<CompletedData>(data)?.output },
         "StepFailed" => Body::StepFailed { error: read::<ErrorData>(data)?.error },
-        "StepSkipped" => Body::StepSkipped { reason: read::<SkippedData>(data)?.reason },
+        "StepSkipped" => decode_skipped(data)?,
         "StepRetryScheduled" => decode_retry(read(data)?, plan)?,
         "SignalAccepted" => decode_accepted(read(data)?, plan)?,
         "SignalRejected" => {
@@ -363,8 +420,31 @@ fn decode_data(event_type: &str, data: &str, plan: &Plan) -> Result<Body, String
     })
 }
 
-fn decode_queued(data: QueuedData) -> Queued {
-    Queued {
+fn decode_skipped(data: &str) -> Result<Body, String> {
+    let SkippedData { reason } = read(data)?;
+    if reason != SkipReason::CacheHit {
+        return Ok(Body::StepSkipped { reason });
+    }
+    let ReusedData { cache_key, input_hash, from } = read(data)?;
+    let output = read::<CompletedData>(data)?.output.ok_or("it has no output")?;
+    let reused = Reused { key: cache_key, input_hash, output, run: from.run, seq: from.seq };
+    Ok(Body::StepReused(Box::new(reused)))
+}
+
+fn decode_rebuild(data: RebuildData, plan: &Plan) -> Result<Rebuild, String> {
+    let find = |id: &String| plan.find(id).ok_or_else(|| format!("the plan has no step `{id}`"));
+    Ok(match data {
+        RebuildData::All(AllSteps::All) => Rebuild::All,
+        RebuildData::Steps(ids) => {
+            let mut steps = ids.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+            steps.sort_unstable();
+            Rebuild::Steps(steps)
+        }
+    })
+}
+
+fn decode_queued(data: QueuedData, plan: &Plan) -> Result<Queued, String> {
+    Ok(Queued {
         org: data.org,
         plan_hash: data.plan_hash,
         payload: data.payload,
@@ -383,7 +463,9 @@ fn decode_queued(data: QueuedData) -> Queued {
         trace: data.traceparent.and_then(|text| text.parse().ok()),
         base: data.base.map(|base| BaseRun { run: base.run, changes: base.changes }),
         definition: data.definition,
-    }
+        trust: data.trust,
+        rebuild: data.rebuild.map(|rebuild| decode_rebuild(rebuild, plan)).transpose()?,
+    })
 }
 
 fn decode_started(data: StartedData) -> Result<Started, String> {
@@ -402,6 +484,7 @@ fn decode_started(data: StartedData) -> Result<Started, String> {
         waits_for: data.waits_for,
         due_at: data.due_at,
         input_hash: data.input_hash,
+        cache_key: data.cache_key,
     })
 }
 
@@ -453,7 +536,8 @@ pub fn patched_plans(row: &EventRow) -> Result<Option<(Digest, Digest)>, Unreada
 /// The row is of another type or is not readable.
 pub fn carried_value(row: &EventRow) -> Result<Option<Json>, Unreadable> {
     let read = match &*row.event_type {
-        "StepCompleted" => read::<CompletedData>(row.data.as_str()).map(|data| data.output),
+        // A skipped step has an output if its result was there.
+        "StepCompleted" | "StepSkipped" => read::<CompletedData>(row.data.as_str()).map(|data| data.output),
         "RunQueued" => read::<QueuedData>(row.data.as_str()).map(|data| Some(data.payload)),
         "SignalAccepted" => read::<AcceptedData>(row.data.as_str()).map(|data| Some(data.payload)),
         _ => Err("it carries no value".to_owned()),

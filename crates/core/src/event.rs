@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cache::Trust;
 use crate::hash::Digest;
 use crate::id::{EventId, NodeId, OrgId, RunId, SignalId, TaskId};
 use crate::json::Json;
-use crate::plan::{Plan, StepIndex};
+use crate::plan::{Plan, Rebuild, StepIndex};
 use crate::status::{RunStatus, SkipReason};
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
@@ -131,6 +132,8 @@ pub enum Body {
     StepSkipped {
         reason: SkipReason,
     },
+    /// Skipped with the reason `cache_hit`: the result was there.
+    StepReused(Box<Reused>),
     /// The attempt in the event's `logical_attempt` begins at `retry_at`.
     StepRetryScheduled {
         retry_at: Timestamp,
@@ -168,6 +171,10 @@ pub struct Queued {
     pub base: Option<BaseRun>,
     /// Where the plan came from; for people to read.
     pub definition: Option<Json>,
+    /// Whose results it may take.
+    pub trust: Trust,
+    /// Steps that run whatever is kept.
+    pub rebuild: Option<Rebuild>,
 }
 
 /// The run that an update run goes back to.
@@ -241,6 +248,21 @@ pub struct Started {
     /// When a timer ends it: the end of a `sleep`, or the time limit of a step that has no executor.
     pub due_at: Option<Timestamp>,
     pub input_hash: Option<Digest>,
+    /// Its result is kept under this key.
+    pub cache_key: Option<Digest>,
+}
+
+/// A result that a step has without having run. It is copied into the event: the run is read like any other, and lasts
+/// longer than whoever made the result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reused {
+    pub key: Digest,
+    pub input_hash: Digest,
+    pub output: Json,
+    /// The run that made it.
+    pub run: RunId,
+    /// That run's event.
+    pub seq: u64,
 }
 
 /// A step in the hands of a worker.
@@ -270,7 +292,7 @@ impl Body {
             Body::StepStarted(_) => "StepStarted",
             Body::StepCompleted { .. } => "StepCompleted",
             Body::StepFailed { .. } => "StepFailed",
-            Body::StepSkipped { .. } => "StepSkipped",
+            Body::StepSkipped { .. } | Body::StepReused(_) => "StepSkipped",
             Body::StepRetryScheduled { .. } => "StepRetryScheduled",
             Body::SignalAccepted { .. } => "SignalAccepted",
             Body::SignalRejected { .. } => "SignalRejected",
@@ -299,6 +321,7 @@ impl Body {
         let variable = match self {
             Body::RunQueued(queued) => queued.payload.len(),
             Body::StepCompleted { output: Some(output) } => output.len(),
+            Body::StepReused(reused) => reused.output.len(),
             Body::SignalAccepted { payload, .. } => payload.len(),
             Body::RunFailed { error } | Body::StepFailed { error } => error.message.len(),
             Body::StepRetryScheduled { reset, .. } => reset.len() * 16,

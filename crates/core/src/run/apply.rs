@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::cache::Begun;
 use super::state::{
     Buffered, Fact, Failure, Phase, REMEMBERED_SIGNALS, RunState, Running, RunningKind, StepState, Timer, TimerChange,
     TimerPurpose,
@@ -87,6 +88,11 @@ impl RunState {
                 }
             }
             (Body::StepSkipped { reason }, Some(step)) => self.step_skipped(event, step, *reason)?,
+            (Body::StepReused(reused), Some(step)) => {
+                self.step_skipped(event, step, SkipReason::CacheHit)?;
+                self.step_mut(step).expect("it was just looked at").output_seq = event.seq;
+                self.learn(event.seq, reused.output.clone());
+            }
             (Body::StepRetryScheduled { retry_at, reset, operator }, Some(step)) => {
                 self.retry_scheduled(event, step, *retry_at, *operator)?;
                 for reset in reset {
@@ -190,7 +196,8 @@ impl RunState {
             self.arm(event.seq, due_at, TimerPurpose::End(step));
             event.seq
         });
-        self.insert_running(step, Running { kind, timer });
+        let begun = started.cache_key.map(|key| Begun { key, at: event.at });
+        self.insert_running(step, Running { kind, timer, begun });
         Ok(())
     }
 

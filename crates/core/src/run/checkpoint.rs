@@ -11,14 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use self::bytes::{Reader, checksum, cut, put_number, put_steps};
 
+use super::cache::Begun;
 use super::items::{ItemSteps, Items};
 use super::state::{
     Buffered, Failure, PatchRecord, Phase, RunState, Running, RunningKind, Scratch, StepState, Timer, TimerPurpose,
 };
+use crate::cache::Trust;
 use crate::event::{ErrorInfo, ParentStep, StepRef};
 use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId, SignalId};
-use crate::plan::{Plan, StepIndex};
+use crate::plan::{Plan, Rebuild, StepIndex};
 use crate::status::RunStatus;
 use crate::time::Timestamp;
 
@@ -64,6 +66,13 @@ struct Head {
     patches: Vec<PatchHead>,
     #[serde(default, skip_serializing_if = "is_zero")]
     self_patches: u32,
+    #[serde(default, skip_serializing_if = "is_open")]
+    trust: Trust,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rebuild: Option<RebuildHead>,
+    /// Those under way whose results are to be kept: the key, and when they began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    begun: Vec<(StepKey, Digest, i64)>,
     continues: u32,
     steps_since_continue: u32,
     bytes_since_continue: u64,
@@ -90,7 +99,18 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_open(trust: &Trust) -> bool {
+    *trust == Trust::Open
+}
+
 type StepKey = (StepIndex, Option<u32>);
+
+#[derive(Serialize, Deserialize)]
+enum RebuildHead {
+    All,
+    Steps(Vec<StepIndex>),
+}
 
 #[derive(Serialize, Deserialize)]
 enum RunningHead {
@@ -156,6 +176,10 @@ impl RunState {
         let running = |(step, running): (&StepRef, &Running)| (key(*step), running.kind.to_head(), running.timer);
         let buffered =
             |line: &VecDeque<Buffered>| line.iter().map(|signal| (signal.seq, signal.step.map(key))).collect();
+        let begun = |(step, running): (&StepRef, &Running)| {
+            let Begun { key: cache_key, at } = running.begun?;
+            Some((key(*step), cache_key, at.0))
+        };
         Head {
             plan: self.plan.hash,
             org: self.org,
@@ -179,6 +203,12 @@ impl RunState {
             signal_times: self.signal_times.iter().map(|at| at.0).collect(),
             patches: self.patches.iter().map(|patch| (patch.id, patch.before, patch.touched.clone())).collect(),
             self_patches: self.self_patches,
+            trust: self.trust,
+            rebuild: self.rebuild.as_ref().map(|rebuild| match rebuild {
+                Rebuild::All => RebuildHead::All,
+                Rebuild::Steps(steps) => RebuildHead::Steps(steps.clone()),
+            }),
+            begun: self.running.iter().filter_map(begun).collect(),
             continues: self.continues,
             steps_since_continue: self.steps_since_continue,
             bytes_since_continue: self.bytes_since_continue,
@@ -313,7 +343,7 @@ impl Head {
     ) -> Result<(), UnreadableCheckpoint> {
         let worker = self.workers.get(worker).copied();
         let worker = worker.ok_or_else(|| UnreadableCheckpoint("it names a node it does not list".to_owned()))?;
-        tasks.insert(step, Running { kind: RunningKind::Task { worker: Some(worker) }, timer: None });
+        tasks.insert(step, Running { kind: RunningKind::Task { worker: Some(worker) }, timer: None, begun: None });
         Ok(())
     }
 
@@ -325,12 +355,17 @@ impl Head {
         mut items: BTreeMap<StepIndex, Items>,
         tasks: BTreeMap<StepRef, Running>,
     ) -> RunState {
-        let running: BTreeMap<StepRef, Running> = self
+        let mut running: BTreeMap<StepRef, Running> = self
             .running
             .into_iter()
-            .map(|(step, kind, timer)| (unkey(step), Running { kind: kind.into_kind(), timer }))
+            .map(|(step, kind, timer)| (unkey(step), Running { kind: kind.into_kind(), timer, begun: None }))
             .chain(tasks)
             .collect();
+        for (step, key, at) in self.begun {
+            if let Some(running) = running.get_mut(&unkey(step)) {
+                running.begun = Some(Begun { key, at: Timestamp(at) });
+            }
+        }
         let timers: BTreeMap<u64, Timer> = self
             .timers
             .into_iter()
@@ -400,6 +435,11 @@ impl Head {
                 .map(|(id, before, touched)| PatchRecord { id, before, touched })
                 .collect(),
             self_patches: self.self_patches,
+            trust: self.trust,
+            rebuild: self.rebuild.map(|rebuild| match rebuild {
+                RebuildHead::All => Rebuild::All,
+                RebuildHead::Steps(steps) => Rebuild::Steps(steps),
+            }),
             continues: self.continues,
             steps_since_continue: self.steps_since_continue,
             bytes_since_continue: self.bytes_since_continue,

@@ -200,7 +200,7 @@ impl RunState {
     fn output_fact(&mut self, step: StepIndex, missing: &mut Vec<u64>) -> Option<Output> {
         let state = self.steps[step as usize];
         match state.phase {
-            Phase::Completed => {}
+            Phase::Completed | Phase::Skipped(SkipReason::CacheHit) => {}
             Phase::Skipped(SkipReason::Condition) => return Some(Output::Null),
             _ => return None,
         }

@@ -84,6 +84,7 @@ impl Decider<'_> {
         if self.state.slot_key.is_some() {
             self.effect(Effect::ReleaseSlot);
         }
+        self.forget_kept();
         if let Some(parent) = self.state.parent.clone() {
             self.effect(Effect::NotifyParent { parent: parent.run, outcome });
         }

@@ -13,6 +13,7 @@
 
 mod apply;
 mod attempts;
+mod cache;
 mod checkpoint;
 mod child;
 mod evaluate;
@@ -54,6 +55,7 @@ use crate::trace::TraceContext;
 
 pub use apply::Illegal;
 pub use attempts::{Attempt, AttemptStatus, attempts};
+pub use cache::{CacheChange, CacheQuestions, Kept, Lookup};
 pub use checkpoint::{CHECKPOINT_FORMAT, UnreadableCheckpoint};
 pub use look::{ItemCounts, ResolvedInput, unknown_step};
 pub use patch::{PatchEffects, PatchRun};
@@ -185,6 +187,7 @@ pub enum Effect {
         task: TaskRef,
     },
     Timer(TimerChange),
+    Cache(CacheChange),
     StartChild(Box<ChildStart>),
     StopChild {
         child: RunId,
@@ -242,6 +245,8 @@ pub struct Decision {
     pub effects: Vec<Effect>,
     /// Sequence numbers of events whose content is needed before this can be committed.
     pub missing: Vec<u64>,
+    /// What must be known of results that are kept; decided again with `Command::Continue`.
+    pub cache: CacheQuestions,
     /// The attempt returned this patch: nothing was decided, as the plan that it makes is needed first
     /// ([`Command::Patching`]).
     pub patch: Option<Json>,
@@ -326,6 +331,9 @@ impl<'a> Context<'a> {
 /// # Errors
 /// The command does not fit; nothing was changed (unless the kind is `Bug`).
 pub fn decide(state: &mut RunState, command: Command, context: &Context<'_>) -> Result<Decision, Rejection> {
+    if !matches!(command, Command::Continue) {
+        state.forget_answers();
+    }
     let mut decider = Decider::new(state, context);
     match command {
         Command::Dispatch { step, worker } => decider.dispatch(step, worker)?,

@@ -27,6 +27,8 @@ impl RunState {
             return Err(illegal(event, "its plan has lost numbers of steps"));
         }
         let before = std::mem::replace(&mut self.plan, next);
+        // Keys are made of definitions.
+        self.scratch.cache.clear();
         self.steps.resize(self.plan.steps.len(), StepState::removed());
         let mended = patched.rerun.iter().any(|back| self.steps[back.step as usize].phase == Phase::Failed);
         for SetBack { step, .. } in &patched.removed {

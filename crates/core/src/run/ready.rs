@@ -26,12 +26,16 @@ impl Decider<'_> {
 
     /// Looks again at those that lacked a fact.
     pub(super) fn unblock(&mut self) {
-        let blocked = std::mem::take(&mut self.state.scratch.blocked);
+        let mut blocked = std::mem::take(&mut self.state.scratch.blocked);
+        blocked.sort_unstable();
+        blocked.dedup();
         self.state.scratch.fresh.extend(blocked);
     }
 
     /// Looks at everything that could begin now: after a pause, a reopening, a take-over.
     pub(super) fn look_at_all(&mut self) {
+        // Nobody may have heard what was asked before.
+        self.state.scratch.cache.clear();
         self.state.scratch.fresh = self.state.startable(self.context.now);
     }
 
@@ -69,6 +73,9 @@ impl Decider<'_> {
         }
         match planned.action {
             Action::Task => {
+                if !self.has_to_run(step)? {
+                    return Ok(());
+                }
                 let slot = match &planned.concurrency {
                     None => None,
                     Some(concurrency) => {

@@ -6,12 +6,13 @@ use serde_json::Value;
 
 use super::evaluate::key_text;
 use super::{Context, Decider, Decision, Effect, Rejection, RejectionKind, RunState};
+use crate::cache::Trust;
 use crate::canonical;
 use crate::event::{BaseRun, Body, Event, ParentStep, Queued};
 use crate::expression::{Scope, StepOutputs};
 use crate::id::{OrgId, RunId};
 use crate::json::Json;
-use crate::plan::{Concurrency, OnLimit, Plan, StepIndex};
+use crate::plan::{Concurrency, OnLimit, Plan, Rebuild, StepIndex};
 use crate::status::RunStatus;
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
@@ -32,6 +33,10 @@ pub struct StartRun {
     pub base: Option<BaseRun>,
     /// Where its plan came from; for people to read.
     pub definition: Option<Json>,
+    /// Whose results it may take.
+    pub trust: Trust,
+    /// Steps that run whatever is kept.
+    pub rebuild: Option<Rebuild>,
 }
 
 /// How many runs hold a slot under this key?
@@ -132,6 +137,8 @@ impl Starting {
                 trace: request.trace,
                 base: request.base,
                 definition: request.definition,
+                trust: request.trust,
+                rebuild: request.rebuild,
             })),
         };
         let bug = |error: super::Illegal| Rejection::new(RejectionKind::Bug, "internal", error.to_string());

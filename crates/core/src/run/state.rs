@@ -6,12 +6,14 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use super::TaskRef;
+use super::cache::{Begun, Looking};
 use super::items::Items;
+use crate::cache::{Surroundings, Trust};
 use crate::event::{ErrorInfo, ParentStep, Queued, StepRef};
 use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId, SignalId};
 use crate::json::Json;
-use crate::plan::{OnFailure, Plan, PlanStep, StepIndex};
+use crate::plan::{OnFailure, Plan, PlanStep, Rebuild, StepIndex};
 use crate::status::{RunStatus, SkipReason, StepStatus};
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
@@ -73,6 +75,10 @@ pub struct RunState {
     pub(super) patches: VecDeque<PatchRecord>,
     /// How many patches the run's own steps have returned.
     pub(super) self_patches: u32,
+    /// Whose results it was started to take.
+    pub(super) trust: Trust,
+    /// Steps that run whatever is kept.
+    pub(super) rebuild: Option<Rebuild>,
     pub(super) continues: u32,
     pub(super) steps_since_continue: u32,
     pub(super) bytes_since_continue: u64,
@@ -98,6 +104,10 @@ pub(super) struct Scratch {
     pub(super) items: BTreeMap<StepIndex, Vec<Value>>,
     /// Plans that the run is about to follow.
     pub(super) plans: BTreeMap<Digest, Arc<Plan>>,
+    /// What keys are made of beyond the run.
+    pub(super) surroundings: Option<Arc<Surroundings>>,
+    /// Ready steps about whose results something was asked.
+    pub(super) cache: BTreeMap<StepRef, Looking>,
 }
 
 #[derive(Clone, Debug)]
@@ -212,6 +222,8 @@ pub(super) struct Running {
     pub(super) kind: RunningKind,
     /// Ends a sleep, or the patience with a wait or a child.
     pub(super) timer: Option<u64>,
+    /// Its result is to be kept.
+    pub(super) begun: Option<Begun>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -289,6 +301,8 @@ impl RunState {
             signal_times: VecDeque::new(),
             patches: VecDeque::new(),
             self_patches: 0,
+            trust: queued.trust,
+            rebuild: queued.rebuild.clone(),
             continues: 0,
             steps_since_continue: 0,
             bytes_since_continue: 0,
@@ -462,7 +476,7 @@ impl RunState {
         let items: usize = self.items.values().map(|items| items.steps.weight()).sum();
         items
             + self.steps.len() * size_of::<StepState>()
-            + (self.ready.len() + self.running.len() + self.timers.len()) * 64
+            + (self.ready.len() + self.running.len() + self.timers.len() + 2 * self.scratch.cache.len()) * 64
             + self.scratch.fact_bytes
             + self.scratch.facts.len() * 96
             + 4096

@@ -42,8 +42,9 @@ impl Decider<'_> {
                 return Ok(None);
             }
         };
+        let Ok(cache_key) = self.key_of_start(step, &input) else { return Ok(None) };
         let (logical_attempt, engine_attempt) = self.attempts_of_start(step);
-        let started = Started { input_hash: Some(input.hash), ..started };
+        let started = Started { input_hash: Some(input.hash), cache_key, ..started };
         self.emit_step(step, logical_attempt, engine_attempt, Body::StepStarted(started));
         Ok(Some(Task {
             task: TaskRef { step, logical_attempt, engine_attempt },
@@ -111,6 +112,7 @@ impl Decider<'_> {
     }
 
     pub(super) fn step_has_completed(&mut self, step: StepRef, logical: u32, engine: u32, output: Json) {
+        self.keep(step, &output);
         self.emit_step(step, logical, engine, Body::StepCompleted { output: Some(output) });
         self.item_has_ended(step);
     }

@@ -40,7 +40,7 @@ pub(super) fn put_steps(bytes: &mut Vec<u8>, steps: &[StepState], held: impl Fn(
             put_number(bytes, u64::from(step.engine_attempt));
             put_number(bytes, u64::from(step.spent));
         }
-        if step.phase == Phase::Completed {
+        if has_output(step.phase) {
             // Outputs mostly lie near each other in the log.
             put_number(bytes, zigzag(step.output_seq.cast_signed().wrapping_sub(last_output.cast_signed())));
             last_output = step.output_seq;
@@ -50,6 +50,10 @@ pub(super) fn put_steps(bytes: &mut Vec<u8>, steps: &[StepState], held: impl Fn(
 
 fn is_untouched(phase: Phase) -> bool {
     matches!(phase, Phase::Pending | Phase::Ready)
+}
+
+fn has_output(phase: Phase) -> bool {
+    matches!(phase, Phase::Completed | Phase::Skipped(SkipReason::CacheHit))
 }
 
 fn is_usual(step: &StepState) -> bool {
@@ -177,7 +181,7 @@ impl<'a> Reader<'a> {
             } else {
                 (step.logical_attempt, step.engine_attempt, step.spent) = (self.small()?, self.small()?, self.small()?);
             }
-            if step.phase == Phase::Completed {
+            if has_output(step.phase) {
                 last_output = last_output.cast_signed().wrapping_add(unzigzag(self.number()?)).cast_unsigned();
                 step.output_seq = last_output;
             }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use super::harness::{Run, START, json, load, run_id};
 use super::invariants::Watcher;
+use super::kept::SharedResults;
+use crate::cache::Trust;
 use crate::document::Loaded;
 use crate::event::ParentStep;
 use crate::id::{NodeId, OrgId, RunId};
@@ -20,6 +22,7 @@ pub(super) struct Start {
     request: StartRun,
     limits: Limits,
     held: u32,
+    results: SharedResults,
 }
 
 impl Start {
@@ -41,6 +44,12 @@ impl Start {
     /// So many other runs hold a slot under the key.
     pub(super) fn held(mut self, held: u32) -> Start {
         self.held = held;
+        self
+    }
+
+    /// Takes results of other runs, and keeps its own for them.
+    pub(super) fn results(mut self, results: &SharedResults) -> Start {
+        self.results = results.clone();
         self
     }
 
@@ -81,6 +90,7 @@ impl Start {
             checkpoints: Vec::new(),
             inputs: BTreeMap::new(),
             signals: 0,
+            results: self.results,
             watcher: Watcher::default(),
         };
         run.follow(decision);
@@ -105,8 +115,17 @@ impl Run {
             trace: None,
             base: None,
             definition: None,
+            trust: Trust::Open,
+            rebuild: None,
         };
-        Start { plan: Arc::new(loaded.plan), text: loaded.canonical, request, limits: Limits::default(), held: 0 }
+        Start {
+            plan: Arc::new(loaded.plan),
+            text: loaded.canonical,
+            request,
+            limits: Limits::default(),
+            held: 0,
+            results: SharedResults::default(),
+        }
     }
 
     pub(super) fn start(yaml: &str, payload: &str) -> Run {

@@ -170,6 +170,14 @@ fn recordings() -> Vec<Recording> {
             },
         ),
         (
+            "results",
+            format!("{RETRY}steps: {{f: {{skill: x, foreach: [1, 1], input: 0, cache: {{enabled: true}}}}, g: {{skill: x, input: '${{{{ steps.f.output }}}}'}}}}"),
+            |run| {
+                run.dispatch_all().fail("f[0]", "broke", true).complete("f[1]", r#"{"n":1}"#).crash();
+                run.next_timer().run_steps(&["g"]);
+            },
+        ),
+        (
             "checkpoints",
             format!("on_failure: continue\n{RETRY}{}", each.replace("g:", "w: {skill: wait, input: {signal: go}}, g:")),
             |run| {

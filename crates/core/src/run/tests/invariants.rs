@@ -23,6 +23,7 @@ pub(super) fn line(event: &Event, plan: &Plan) -> String {
         Body::RunCancelled { reason } | Body::RunTerminated { reason } => reason.clone(),
         Body::RunContinued { count } => count.to_string(),
         Body::StepSkipped { reason } => reason.to_string(),
+        Body::StepReused(reused) => format!("cache_hit {}", reused.output.as_str()),
         Body::SignalAccepted { name, .. } | Body::SignalRejected { name, .. } => name.clone(),
         Body::StepRetryScheduled { reset, .. } if !reset.is_empty() => {
             let names: Vec<&str> = reset.iter().map(|step| &*plan.step(*step).id).collect();
@@ -95,6 +96,7 @@ impl Watcher {
             self.see_patched(patched, plan);
         }
         self.see_step(event, &text, plan);
+        super::kept::check_event(event, plan);
     }
 
     fn see_run(&mut self, event: &Event, text: &str) {
@@ -146,7 +148,7 @@ impl Watcher {
             Body::StepStarted(_) => "running",
             Body::StepCompleted { .. } => "completed",
             Body::StepFailed { .. } => "failed",
-            Body::StepSkipped { .. } => "skipped",
+            Body::StepSkipped { .. } | Body::StepReused(_) => "skipped",
             Body::StepRetryScheduled { reset, .. } => {
                 for reset in reset {
                     self.set_step(plan.step(*reset).id.to_string(), "pending", text);
@@ -279,6 +281,6 @@ fn same(live: &RunState, other: &RunState, how: &str) {
         stopping,
         inbox
     );
-    equal!(patches, self_patches);
+    equal!(patches, self_patches, trust, rebuild);
     equal!(seen_signals, signal_times, continues, steps_since_continue, bytes_since_continue);
 }

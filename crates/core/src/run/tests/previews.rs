@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::harness::{Run, START, json, plan, run_id};
+use crate::cache::Trust;
 use crate::id::OrgId;
 use crate::limits::Limits;
 use crate::plan::Plan;
@@ -35,6 +36,8 @@ fn steps(plan: &Arc<Plan>, payload: &str) -> Vec<StepPreview> {
         parent: None,
         base: None,
         definition: None,
+        trust: Trust::Open,
+        rebuild: None,
         trace: None,
     };
     let starting = Starting::check(request, plan.clone(), &Context::new(START, 7, &limits)).unwrap();

@@ -15,6 +15,7 @@ struct StepSpec {
     attempts: u8,
     backoff: bool,
     timeout: bool,
+    cache: u8,
 }
 
 #[derive(Clone, Debug)]
@@ -30,8 +31,8 @@ pub(super) struct Spec {
 }
 
 fn step_spec() -> impl Strategy<Value = StepSpec> {
-    (any::<u8>(), 0..9_u8, 0..10_u8, 0..9_u8, 1..4_u8, any::<bool>(), any::<bool>()).prop_map(
-        |(deps, kind, when, foreach, attempts, backoff, timeout)| StepSpec {
+    (any::<u8>(), 0..9_u8, 0..10_u8, 0..9_u8, 1..4_u8, any::<bool>(), any::<bool>(), 0..4_u8).prop_map(
+        |(deps, kind, when, foreach, attempts, backoff, timeout, cache)| StepSpec {
             deps,
             kind,
             when,
@@ -39,6 +40,7 @@ fn step_spec() -> impl Strategy<Value = StepSpec> {
             attempts,
             backoff,
             timeout,
+            cache,
         },
     )
 }
@@ -105,6 +107,11 @@ impl Spec {
             0 => step["foreach"] = value!("${{ payload.none }}"),
             1 => step["foreach"] = value!("${{ payload.one }}"),
             2 => step["foreach"] = value!("${{ payload.three }}"),
+            _ => {}
+        }
+        match spec.cache {
+            0 => step["cache"] = value!({"enabled": true}),
+            1 => step["cache"] = value!({"enabled": true, "scope": "run_only"}),
             _ => {}
         }
         if spec.timeout {
@@ -205,16 +212,19 @@ pub(super) fn rough_op() -> impl Strategy<Value = Op> {
 }
 
 pub(super) fn rough_spec() -> impl Strategy<Value = Spec> {
-    let step = (any::<u8>(), 0..5_u8, 1..3_u8, any::<bool>()).prop_map(|(deps, foreach, attempts, backoff)| StepSpec {
-        // Few dependencies: more is under way at once.
-        deps: deps & deps.rotate_left(3) & deps.rotate_left(5),
-        kind: 4,
-        when: 9,
-        foreach: foreach + 1,
-        attempts,
-        backoff,
-        timeout: false,
-    });
+    let step = (any::<u8>(), 0..5_u8, 1..3_u8, any::<bool>(), 0..4_u8).prop_map(
+        |(deps, foreach, attempts, backoff, cache)| StepSpec {
+            // Few dependencies: more is under way at once.
+            deps: deps & deps.rotate_left(3) & deps.rotate_left(5),
+            kind: 4,
+            when: 9,
+            foreach: foreach + 1,
+            attempts,
+            backoff,
+            timeout: false,
+            cache,
+        },
+    );
     (prop::collection::vec(step, 1..=4), 0..4_u8, any::<bool>()).prop_map(|(steps, go_on, short)| Spec {
         steps,
         go_on: go_on == 0,

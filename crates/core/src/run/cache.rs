@@ -1,0 +1,261 @@
+//! Results that are kept: a ready step whose key has one is not run.
+//!
+//! ```text
+//!   ready ──► surroundings at hand? ──no──► ask for them
+//!                     │ yes
+//!                     ▼
+//!              key, asked for ──► found: StepSkipped (cache_hit) with the output, and its dependents are ready
+//!                     └─────────► not found: in line; StepStarted has the key; completed: kept under it
+//! ```
+//!
+//! Both are asked within the transaction that holds the decision, so a row of results costs one commit.
+//!
+//! **Invariant:** a result is kept under the key that its attempt began with, whatever was disowned meanwhile, and only
+//! with the outcome's own commit.
+//! **Invariant:** answers count for the decision that they were given to; a later one asks again.
+
+use std::sync::Arc;
+
+use super::evaluate::{Input, NoValue};
+use super::state::RunState;
+use super::{Decider, Effect};
+use crate::cache::{Cached, KeyParts, Surroundings, Trust, key_of};
+use crate::event::{Body, Reused, StepRef};
+use crate::hash::Digest;
+use crate::json::Json;
+use crate::plan::{CacheScope, Rebuild, StepIndex};
+use crate::time::Timestamp;
+
+/// What must be known of results that are kept, at the moment of the commit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheQuestions {
+    /// What are the surroundings of the plan's steps? Answered with [`RunState::learn_surroundings`].
+    pub surroundings: bool,
+    /// Answered with [`RunState::learn_cached`], each.
+    pub lookups: Vec<Lookup>,
+}
+
+impl CacheQuestions {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.surroundings && self.lookups.is_empty()
+    }
+}
+
+/// Is there a result under one of these keys?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lookup {
+    pub step: StepRef,
+    /// The first that has one counts.
+    pub keys: Vec<Digest>,
+    pub scope: CacheScope,
+}
+
+/// What becomes of results, in the commit of the events that it follows from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CacheChange {
+    /// An attempt began: what its key is made of, kept by the key.
+    Preimage { key: Digest, preimage: Json },
+    /// An attempt succeeded.
+    Keep(Box<Kept>),
+    /// A result was taken.
+    Used { key: Digest, scope: CacheScope },
+    /// The run has ended, and with it what it kept for itself.
+    RunEnded,
+}
+
+/// A result to be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    pub key: Digest,
+    pub step: StepIndex,
+    pub scope: CacheScope,
+    pub trust: Trust,
+    pub output: Json,
+    /// The event that has it.
+    pub seq: u64,
+    /// How long the attempt took.
+    pub duration_ms: u64,
+}
+
+/// How far the question about a ready step has come. Not part of the state.
+#[derive(Clone, Debug)]
+pub(super) enum Looking {
+    Asked(Keyed),
+    Answered(Keyed, Option<Cached>),
+    /// It has to run: nothing was found, or nothing was asked.
+    Missed(Keyed),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Keyed {
+    key: Digest,
+    input_hash: Digest,
+    surroundings: Arc<Surroundings>,
+}
+
+/// What an attempt under way began with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Begun {
+    pub(super) key: Digest,
+    pub(super) at: Timestamp,
+}
+
+impl Decider<'_> {
+    /// Whether a ready step has to run. If not, it has its result now, or waits for an answer.
+    pub(super) fn has_to_run(&mut self, step: StepRef) -> Result<bool, NoValue> {
+        if !self.state.plan.step(step.step).cache.enabled {
+            return Ok(true);
+        }
+        match self.state.scratch.cache.remove(&step) {
+            Some(Looking::Answered(keyed, Some(found))) => {
+                self.reuse(step, &keyed, found);
+                return Ok(false);
+            }
+            Some(Looking::Answered(keyed, None)) => {
+                self.state.scratch.cache.insert(step, Looking::Missed(keyed));
+                return Ok(true);
+            }
+            Some(asked @ Looking::Asked(_)) => {
+                self.state.scratch.cache.insert(step, asked);
+                self.state.scratch.blocked.push(step);
+                return Ok(false);
+            }
+            Some(Looking::Missed(_)) | None => {}
+        }
+        self.ask(step)
+    }
+
+    /// Asks for all that is not known of a step's result. Answers whether nothing is left to ask.
+    fn ask(&mut self, step: StepRef) -> Result<bool, NoValue> {
+        let Some(surroundings) = self.state.scratch.surroundings.clone() else {
+            self.decision.cache.surroundings = true;
+            self.state.scratch.blocked.push(step);
+            return Ok(false);
+        };
+        let input = self.state.input(step, self.context.limits)?;
+        let trust = self.state.trust();
+        let key = key_of(&self.state.preimage(step, &input.json, &surroundings, trust));
+        if self.state.is_rebuilt(step.step) {
+            let keyed = Keyed { key, input_hash: input.hash, surroundings };
+            self.state.scratch.cache.insert(step, Looking::Missed(keyed));
+            return Ok(true);
+        }
+        let mut keys = Vec::with_capacity(2);
+        for read in trust.reads() {
+            match *read == trust {
+                true => keys.push(key),
+                false => keys.push(key_of(&self.state.preimage(step, &input.json, &surroundings, *read))),
+            }
+        }
+        let scope = self.state.plan.step(step.step).cache.scope;
+        self.decision.cache.lookups.push(Lookup { step, keys, scope });
+        let keyed = Keyed { key, input_hash: input.hash, surroundings };
+        self.state.scratch.cache.insert(step, Looking::Asked(keyed));
+        self.state.scratch.blocked.push(step);
+        Ok(false)
+    }
+
+    fn reuse(&mut self, step: StepRef, keyed: &Keyed, found: Cached) {
+        let scope = self.state.plan.step(step.step).cache.scope;
+        self.effect(Effect::Cache(CacheChange::Used { key: found.key, scope }));
+        let attempt = self.next_attempt(step);
+        let Cached { key, output, run, seq } = found;
+        let reused = Reused { key, input_hash: keyed.input_hash, output, run, seq };
+        self.emit_step(step, attempt, 0, Body::StepReused(Box::new(reused)));
+        self.item_has_ended(step);
+    }
+
+    /// The key of an attempt that is about to begin: `None` where no result is kept. `Err`: it waits for an answer.
+    pub(super) fn key_of_start(&mut self, step: StepRef, input: &Input) -> Result<Option<Digest>, ()> {
+        if !self.state.plan.step(step.step).cache.enabled {
+            return Ok(None);
+        }
+        let Some(Looking::Missed(keyed)) = self.state.scratch.cache.remove(&step) else {
+            // In line since before this state was read: perhaps somebody has the result by now.
+            self.state.scratch.blocked.push(step);
+            self.decision.cache.surroundings = true;
+            return Err(());
+        };
+        let preimage = self.state.preimage(step, &input.json, &keyed.surroundings, self.state.trust());
+        debug_assert_eq!(keyed.key, key_of(&preimage), "the input of a ready step does not change");
+        self.effect(Effect::Cache(CacheChange::Preimage { key: keyed.key, preimage }));
+        Ok(Some(keyed.key))
+    }
+
+    /// The attempt that ends now succeeded: its result is kept if it began with a key.
+    pub(super) fn keep(&mut self, step: StepRef, output: &Json) {
+        let Some(begun) = self.state.running.get(&step).and_then(|running| running.begun) else { return };
+        self.effect(Effect::Cache(CacheChange::Keep(Box::new(Kept {
+            key: begun.key,
+            step: step.step,
+            scope: self.state.plan.step(step.step).cache.scope,
+            trust: self.state.trust(),
+            output: output.clone(),
+            seq: self.state.last_seq + 1,
+            duration_ms: self.context.now.ms_since(begun.at),
+        }))));
+    }
+
+    pub(super) fn forget_kept(&mut self) {
+        let run_only = |scope| scope == CacheScope::RunOnly;
+        if self.state.plan.steps.iter().any(|step| step.cache.enabled && run_only(step.cache.scope)) {
+            self.effect(Effect::Cache(CacheChange::RunEnded));
+        }
+    }
+}
+
+impl RunState {
+    /// Tells the state what its plan's steps depend on beyond the run. Counts until the next command but `Continue`.
+    pub fn learn_surroundings(&mut self, surroundings: Arc<Surroundings>) {
+        self.scratch.surroundings = Some(surroundings);
+    }
+
+    /// Tells the state whether there is a result for a step that asked. If the step asks no more, it changes nothing.
+    pub fn learn_cached(&mut self, step: StepRef, found: Option<Cached>) {
+        match self.scratch.cache.remove(&step) {
+            Some(Looking::Asked(keyed)) => drop(self.scratch.cache.insert(step, Looking::Answered(keyed, found))),
+            Some(other) => drop(self.scratch.cache.insert(step, other)),
+            None => {}
+        }
+    }
+
+    /// What was answered for the sake of an earlier command may not be true any more.
+    pub(super) fn forget_answers(&mut self) {
+        self.scratch.surroundings = None;
+        if !self.scratch.cache.is_empty() {
+            self.scratch.cache.retain(|_, looking| !matches!(looking, Looking::Answered(..)));
+        }
+    }
+
+    /// A run whose definition was changed no longer follows the tag that it was started from.
+    pub(super) fn trust(&self) -> Trust {
+        match self.plan.after {
+            None => self.trust,
+            Some(_) => Trust::Open,
+        }
+    }
+
+    /// Somebody wants the step to run, whatever is kept.
+    fn is_rebuilt(&self, step: StepIndex) -> bool {
+        match &self.rebuild {
+            None => false,
+            Some(Rebuild::All) => true,
+            Some(Rebuild::Steps(steps)) => steps.binary_search(&step).is_ok(),
+        }
+    }
+
+    fn preimage(&self, step: StepRef, input: &Json, surroundings: &Surroundings, trust: Trust) -> Json {
+        let planned = self.plan.step(step.step);
+        let parts = KeyParts {
+            org: self.org,
+            trust,
+            workflow: &self.plan.name,
+            step: &planned.id,
+            definition: planned.digest,
+            input,
+            surroundings,
+        };
+        parts.preimage()
+    }
+}
