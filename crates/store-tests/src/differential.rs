@@ -5,6 +5,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use milepost_core::cache::Trust;
 use milepost_core::event::StepRef;
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, RunId, SignalId};
@@ -12,14 +13,14 @@ use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Answer, Batch, CheckpointRow, DefinitionWrite, HeadWrite, LogChunkRow, NewHead, PatchedHead, ProjectionWrite,
-    Question, RevisionRow, RunFilter, RunWrite, SlotWrite, SnapshotRow, StatusWrite, StepRow, TaskWrite, TimerWrite,
-    WriteResult,
+    Answer, Batch, CacheWrite, CheckpointRow, DefinitionWrite, HeadWrite, KeptWrite, LogChunkRow, NewHead, PatchedHead,
+    ProjectionWrite, Question, ResultFilter, ResultKey, RevisionRow, RunFilter, RunWrite, SlotWrite, SnapshotRow,
+    StatusWrite, StepRow, TaskWrite, TimerWrite, WriteResult,
 };
 use milepost_store::{Result, Store, StoreError};
 use uuid::Uuid;
 
-use crate::conformance::{content, moved_tag, version};
+use crate::conformance::{content, moved_tag, new_key, no_change, version};
 use crate::random::Random;
 use crate::rows::{
     ORG, advance, at, event, new_head, new_node, new_run, plain, plain_events, project, snapshot, start_with, step,
@@ -67,6 +68,8 @@ struct World {
     requests: Vec<String>,
     tags: Vec<String>,
     workflows: Vec<Arc<str>>,
+    /// Keys of results.
+    results: Vec<Digest>,
 }
 
 struct Known {
@@ -86,6 +89,7 @@ impl World {
             requests: Vec::new(),
             tags: (0..3).map(|_| unique("tag")).collect(),
             workflows: (0..3).map(|_| unique("workflow").into()).collect(),
+            results: (0..8).map(|_| new_key()).collect(),
         }
     }
 
@@ -95,6 +99,7 @@ impl World {
             2 | 3 => self.ask(stores, context).await,
             4 => self.register(stores, context).await,
             5 if self.random.once_in(4) => self.forget(stores, context).await,
+            5 if self.random.once_in(2) => self.tend_results(stores, context).await,
             5 => self.write_logs(stores, context).await,
             _ => self.commit(stores, context).await,
         }
@@ -192,6 +197,47 @@ impl World {
             results.push(outcome(store.append_logs(chunks.clone()).await));
         }
         same(stores, &results, context, &chunks);
+    }
+
+    async fn tend_results(&mut self, stores: &[Arc<dyn Store>], context: &str) {
+        let workflow = self.random.pick(&self.workflows).to_string();
+        let step_id = format!("s{}", self.random.below(2));
+        let filter = match self.random.below(3) {
+            0 => ResultFilter::Key(*self.random.pick(&self.results)),
+            1 => ResultFilter::Step { workflow: workflow.clone(), step_id: step_id.clone() },
+            _ => ResultFilter::Workflow(workflow.clone()),
+        };
+        let step = self.random.once_in(2).then_some(step_id);
+        let mut results = Vec::new();
+        for store in stores {
+            let epoch = store.cache().disown(ORG, &workflow, step.as_deref()).await;
+            results.push((outcome(store.cache().evict(ORG, &filter, 2).await), outcome(epoch)));
+        }
+        same(stores, &results, context, &filter);
+    }
+
+    fn cache_write(&mut self, run: RunId) -> CacheWrite {
+        let mut cache = no_change(at(i64::from(self.small())));
+        for (number, key) in self.results.clone().into_iter().enumerate() {
+            let own = self.random.once_in(3).then_some(run);
+            let key = ResultKey { key, run: own };
+            match self.random.below(6) {
+                0 => cache.preimages.push((key.key, Json::trusted(self.random.below(9).to_string()))),
+                1 => cache.kept.push(KeptWrite {
+                    key,
+                    workflow: self.workflows[number % self.workflows.len()].clone(),
+                    step_id: format!("s{}", number % 2).into(),
+                    trust: if number % 3 == 0 { Trust::Protected } else { Trust::Open },
+                    output: Json::trusted(self.random.below(1000).to_string()),
+                    seq: self.random.below(100),
+                    duration_ms: self.random.below(100),
+                }),
+                2 => cache.used.push(key),
+                _ => {}
+            }
+        }
+        cache.run_ended = self.random.once_in(4);
+        cache
     }
 
     fn chunk(&mut self, run: RunId) -> LogChunkRow {
@@ -404,6 +450,9 @@ impl World {
                 _ => None,
             });
         }
+        if self.random.once_in(3) {
+            write.cache = Some(Box::new(self.cache_write(write.run)));
+        }
         if self.random.once_in(6) {
             let state = self.random.next().to_be_bytes().to_vec();
             write.checkpoint = Some(CheckpointRow { seq: write.last_seq, format: 1, state });
@@ -446,7 +495,13 @@ impl World {
         let mut questions = Vec::new();
         for _ in 0..self.random.below(4) {
             let run = self.any_run();
-            questions.push(match (self.random.below(3), run) {
+            questions.push(match (self.random.below(5), run) {
+                (3, Some(index)) => {
+                    let run = Some(self.runs[index].run).filter(|_| self.random.once_in(2));
+                    let keys = self.results.iter().map(|key| ResultKey { key: *key, run }).collect();
+                    Question::Results { org: ORG, keys }
+                }
+                (4, _) => Question::Epochs { org: ORG, workflow: self.random.pick(&self.workflows).clone() },
                 (0, Some(index)) => {
                     let Known { run, last_seq, .. } = self.runs[index];
                     Question::Event { org: ORG, run, seq: 1 + self.random.below(last_seq + 1) }
@@ -542,6 +597,15 @@ impl World {
         note(&timers);
         for node in &self.nodes {
             note(&store.owned_runs(*node, None, ALL).await.expect("owned runs can be read"));
+        }
+        for workflow in &self.workflows {
+            let filter = ResultFilter::Workflow(workflow.to_string());
+            note(&store.cache().results(ORG, &filter, None, ALL).await.expect("results can be listed"));
+            note(&store.cache().result_stats(ORG, &filter).await.expect("results can be counted"));
+            note(&store.cache().epochs(ORG, workflow).await.expect("epochs can be read"));
+        }
+        for key in &self.results {
+            note(&store.cache().preimage(ORG, *key).await.expect("a pre-image can be read"));
         }
         for filter in self.filters() {
             note(&store.list_runs(ORG, &filter).await.expect("runs can be listed"));

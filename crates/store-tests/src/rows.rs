@@ -125,6 +125,7 @@ pub fn advance(run: RunId, expected_seq: u64, events: u64) -> RunWrite {
         checkpoint: None,
         tasks: Vec::new(),
         outbox: Vec::new(),
+        cache: None,
     }
 }
 

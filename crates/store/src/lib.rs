@@ -4,6 +4,7 @@
 //! live in the core; what is here maps rows.
 
 pub mod blobs;
+mod cache;
 mod definitions;
 mod groups;
 pub mod memory;
@@ -31,6 +32,7 @@ use rows::{
     TransitionRow, WriteResult,
 };
 
+pub use cache::CacheStore;
 pub use definitions::DefinitionStore;
 pub use outbox::OutboxStore;
 pub use run_blobs::RunBlobs;
@@ -158,6 +160,8 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Documents in versions.
     fn definitions(&self) -> &dyn DefinitionStore;
+    /// Results of steps.
+    fn cache(&self) -> &dyn CacheStore;
     /// The secrets in this database.
     fn secrets(&self) -> &dyn SecretStore;
     /// Which runs may have something in the blob store.

@@ -15,6 +15,7 @@ pub const SQLITE: &[Migration] = &[
     Migration { version: 4, name: "secrets_blobs", sql: include_str!("migrations/sqlite/0004_secrets_blobs.sql") },
     Migration { version: 5, name: "outbox", sql: include_str!("migrations/sqlite/0005_outbox.sql") },
     Migration { version: 6, name: "definitions", sql: include_str!("migrations/sqlite/0006_definitions.sql") },
+    Migration { version: 7, name: "step_cache", sql: include_str!("migrations/sqlite/0007_step_cache.sql") },
 ];
 
 pub const POSTGRES: &[Migration] = &[
@@ -24,6 +25,7 @@ pub const POSTGRES: &[Migration] = &[
     Migration { version: 4, name: "secrets_blobs", sql: include_str!("migrations/postgres/0004_secrets_blobs.sql") },
     Migration { version: 5, name: "outbox", sql: include_str!("migrations/postgres/0005_outbox.sql") },
     Migration { version: 6, name: "definitions", sql: include_str!("migrations/postgres/0006_definitions.sql") },
+    Migration { version: 7, name: "step_cache", sql: include_str!("migrations/postgres/0007_step_cache.sql") },
 ];
 
 /// The schema that this release works with.

@@ -98,6 +98,7 @@ fn insert(run: RunId, events: u64) -> RunWrite {
             owner: Some(NODE),
         })),
         events: (1..=events).map(|seq| event(run, seq)).collect(),
+        cache: None,
         timers: Vec::new(),
         slot: None,
         checkpoint: None,

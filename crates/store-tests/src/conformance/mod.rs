@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "these are tests: a failed call is a failed check")]
 
 mod ask;
+mod cache;
 mod definitions;
 mod doctor;
 mod lists;
@@ -25,6 +26,7 @@ use milepost_store::rows::{Batch, RunWrite, WriteResult};
 
 use crate::rows::{ORG, batch};
 
+pub(crate) use cache::{new_key, no_change};
 pub(crate) use definitions::{blob as content, moved as moved_tag, version};
 pub use nodes::leases_run_out;
 pub(crate) use tasks::{leased as leased_task, waiting as waiting_task};
@@ -36,6 +38,7 @@ pub async fn conformance(store: Arc<dyn Store>) {
     slots::check(&*store).await;
     tasks::check(&*store).await;
     ask::check(&store).await;
+    cache::check(&store).await;
     nodes::check(&*store).await;
     outbox::check(&store).await;
     definitions::check(&*store).await;

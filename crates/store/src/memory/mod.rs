@@ -1,5 +1,6 @@
 //! Runs in memory: plain maps behind one lock. What the other stores are compared with, and what tests of the engine use.
 
+mod cache;
 mod definitions;
 mod outbox;
 mod run_blobs;
@@ -277,6 +278,10 @@ impl Store for MemoryStore {
     }
 
     fn definitions(&self) -> &dyn crate::DefinitionStore {
+        self
+    }
+
+    fn cache(&self) -> &dyn crate::CacheStore {
         self
     }
 

@@ -42,6 +42,7 @@ pub(super) struct Tables {
     /// Whether the run is forgotten.
     pub(super) run_blobs: BTreeMap<Key, bool>,
     pub(super) secrets: super::secrets::Secrets,
+    pub(super) results: super::cache::Results,
     pub(super) snapshots: BTreeMap<Key, SnapshotRow>,
     pub(super) steps: BTreeMap<(Key, String), StepRow>,
 }
@@ -77,6 +78,8 @@ impl Tables {
             self.put_back(moved.drain(..));
             return Err(StoreError::Refused(refused));
         }
+        let standing = batch.writes.iter().zip(&results).filter(|(_, result)| **result == WriteResult::Written);
+        self.results.write(&standing.map(|(write, _)| write).collect::<Vec<_>>());
         written.into_iter().for_each(|write| self.write_rows(write));
         Ok(results)
     }
@@ -208,6 +211,10 @@ impl Tables {
             Question::RunOfRequest { org, request_id } => Answer::RunOfRequest(self.run_of_request(*org, request_id)),
             Question::Limits { org, queue, key } => Answer::Limits(self.limits(*org, queue, key.as_ref())),
             Question::Event { org, run, seq } => Answer::Event(self.events.get(&((*org, *run), *seq)).cloned()),
+            Question::Results { org, keys } => {
+                Answer::Results(keys.iter().map(|key| self.results.find(*org, *key)).collect())
+            }
+            Question::Epochs { org, workflow } => Answer::Epochs(self.results.epochs(*org, workflow)),
         }
     }
 
@@ -279,6 +286,7 @@ impl Tables {
         self.snapshots.retain(|key, _| !keys.contains(key));
         self.steps.retain(|(key, _), _| !keys.contains(key));
         self.logs.retain(|(key, _), _| !keys.contains(key));
+        self.results.forget_runs(|org, run| keys.contains(&(org, run)));
         self.run_blobs.iter_mut().filter(|(key, _)| keys.contains(key)).for_each(|(_, gone)| *gone = true);
         Forgotten { runs: keys.len() as u64, more: more || frees_others, ..Forgotten::default() }
     }

@@ -3,6 +3,7 @@
 //! Whoever asks how many slots of a key are held takes a lock on that key until the end of its transaction, so nobody else
 //! can decide to hold one meanwhile. Slots may be given back at any time: the number can fall, never rise. Which
 //! run has a request id and what an event says need no lock: the first is checked again by the write, the second never changes.
+//! Nor do results of steps: one that is found is copied, and one that is disowned meanwhile was found before.
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use deadpool_postgres::{Object, Pool};
 use milepost_core::id::RunId;
 use tokio_postgres::types::ToSql;
 
+use super::cache;
 use super::columns::{self, col, int8};
 use super::commit::commit_in;
 use super::queues;
@@ -77,6 +79,7 @@ struct Events {
 async fn answer(connection: &Object, questions: &[Question]) -> Result<Vec<Answer>> {
     let (mut slots, mut requests, mut events) = (Keyed::default(), Keyed::default(), Events::default());
     let mut limits = Vec::new();
+    let (mut results, mut result_keys, mut epochs) = (Vec::new(), Vec::new(), Vec::new());
     let mut answers = Vec::with_capacity(questions.len());
     for (place, question) in questions.iter().enumerate() {
         match question {
@@ -99,6 +102,15 @@ async fn answer(connection: &Object, questions: &[Question]) -> Result<Vec<Answe
                 limits.push((place, *org, &**queue, key.as_deref()));
                 answers.push(Answer::Limits(TaskLimits::default()));
             }
+            Question::Results { org, keys } => {
+                results.push((place, keys.len()));
+                result_keys.extend(keys.iter().map(|key| (*org, *key)));
+                answers.push(Answer::Results(Vec::new()));
+            }
+            Question::Epochs { org, workflow } => {
+                epochs.push((place, *org, workflow));
+                answers.push(Answer::Epochs(Vec::new()));
+            }
         }
     }
     if !slots.place.is_empty() {
@@ -113,6 +125,15 @@ async fn answer(connection: &Object, questions: &[Question]) -> Result<Vec<Answe
         for (place, org, queue, key) in limits {
             answers[place] = Answer::Limits(queues::limits(connection, org, queue, key).await?);
         }
+    }
+    if !results.is_empty() {
+        let mut found = cache::find(connection, &result_keys).await?.into_iter();
+        for (place, count) in results {
+            answers[place] = Answer::Results(found.by_ref().take(count).collect());
+        }
+    }
+    for (place, org, workflow) in epochs {
+        answers[place] = Answer::Epochs(cache::epochs(connection, org, workflow).await?);
     }
     if !requests.place.is_empty() {
         for row in query(connection, REQUESTED, &[&requests.org, &requests.key]).await? {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! What follows from a head is written only where the head was. The statement is its own transaction; only a batch with
-//! groups of several writes, or with several writes to one run, needs one around it.
+//! groups of several writes, with several writes to one run, or with results of steps, needs one around it.
 //!
 //! **Invariant:** every batch locks heads in the order of their ids, then request ids in their order, then inserts: two
 //! batches cannot wait for each other.
@@ -20,6 +20,7 @@ use deadpool_postgres::{Object, Pool};
 use milepost_core::id::RunId;
 use uuid::Uuid;
 
+use super::cache;
 use super::columns::{col, int4, int8};
 use super::outbox_columns::Queued;
 use super::task_columns::{Parameter, Tasks};
@@ -31,7 +32,7 @@ pub(super) async fn commit(pool: &Pool, batch: &Batch) -> Result<Vec<WriteResult
     if batch.writes.is_empty() {
         return Ok(Vec::new());
     }
-    if is_plain(&batch.writes) {
+    if is_plain(&batch.writes) && !cache::is_changed_by(&batch.writes) {
         let connection = pool.get().await?;
         return write_plain(&connection, &batch.writes).await;
     }
@@ -44,6 +45,12 @@ pub(super) async fn commit(pool: &Pool, batch: &Batch) -> Result<Vec<WriteResult
 
 /// Writes a batch in a transaction that is open already, and leaves it open.
 pub(super) async fn commit_in(connection: &Object, batch: &Batch) -> Result<Vec<WriteResult>> {
+    let results = write_runs(connection, batch).await?;
+    cache::write(connection, &batch.writes, &results).await?;
+    Ok(results)
+}
+
+async fn write_runs(connection: &Object, batch: &Batch) -> Result<Vec<WriteResult>> {
     if is_plain(&batch.writes) {
         return write_plain(connection, &batch.writes).await;
     }

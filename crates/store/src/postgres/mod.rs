@@ -9,6 +9,7 @@
 //! **Invariant:** no statement on the way of a run reads more than the rows it is about.
 
 mod ask;
+mod cache;
 mod columns;
 mod commit;
 mod connect;
@@ -287,6 +288,10 @@ impl Store for PostgresStore {
     }
 
     fn definitions(&self) -> &dyn crate::DefinitionStore {
+        self
+    }
+
+    fn cache(&self) -> &dyn crate::CacheStore {
         self
     }
 

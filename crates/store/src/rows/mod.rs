@@ -1,5 +1,6 @@
 //! The rows that cross the seam between engine and database. Plain data: no rule about runs lives here.
 
+mod cache;
 mod definitions;
 mod filter;
 mod logs;
@@ -10,6 +11,7 @@ mod whole;
 
 use std::sync::Arc;
 
+use milepost_core::cache::Cached;
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
 use milepost_core::json::Json;
@@ -17,6 +19,7 @@ use milepost_core::record::EventRow;
 use milepost_core::status::{RunStatus, StepStatus};
 use milepost_core::time::Timestamp;
 
+pub use cache::{CacheWrite, EpochRow, KeptWrite, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats};
 pub use definitions::{
     BlobRow, ChainRow, DefinitionWrite, GarbageCount, MoveKind, MoveRow, RequestRow, RevisionKind, RevisionRow,
     StoredRevision, TagRow, TagWrite,
@@ -59,6 +62,8 @@ pub struct RunWrite {
     pub outbox: Vec<OutboxWrite>,
     pub slot: Option<SlotWrite>,
     pub checkpoint: Option<CheckpointRow>,
+    /// What it does to results that are kept.
+    pub cache: Option<Box<CacheWrite>>,
 }
 
 #[derive(Clone, Debug)]
@@ -201,6 +206,10 @@ pub enum Question {
     Event { org: OrgId, run: RunId, seq: u64 },
     /// May another task of this queue, with this concurrency key, go to a worker?
     Limits { org: OrgId, queue: Arc<str>, key: Option<Arc<str>> },
+    /// Which of these results are there?
+    Results { org: OrgId, keys: Vec<ResultKey> },
+    /// How often were results of this workflow disowned?
+    Epochs { org: OrgId, workflow: Arc<str> },
 }
 
 #[derive(Clone, Debug)]
@@ -209,6 +218,9 @@ pub enum Answer {
     RunOfRequest(Option<RunId>),
     Event(Option<EventRow>),
     Limits(TaskLimits),
+    /// In the order of the keys.
+    Results(Vec<Option<Cached>>),
+    Epochs(Vec<EpochRow>),
 }
 
 /// What the projector writes for one run.

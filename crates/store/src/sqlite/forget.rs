@@ -84,6 +84,7 @@ fn beside(tx: &Connection, org: OrgId, run: RunId) -> Result<()> {
         tx.prepare_cached(&format!("DELETE FROM {table} WHERE org_id = ? AND run_id = ?"))?
             .execute(params![org.0, id(&run)])?;
     }
+    super::cache::forget_run(tx, org, run)?;
     tx.prepare_cached("UPDATE run_blobs SET gone = 1 WHERE org_id = ? AND run_id = ?")?
         .execute(params![org.0, id(&run)])?;
     tx.prepare_cached("INSERT INTO forgotten_runs (org_id, run_id) VALUES (?, ?) ON CONFLICT DO NOTHING")?

@@ -3,6 +3,7 @@
 //! One thread writes, a few connections read, nodes of this machine know of each other by lock files. Another process may
 //! have the same file open.
 
+mod cache;
 mod columns;
 mod definitions;
 mod errors;
@@ -323,6 +324,10 @@ impl Store for SqliteStore {
     }
 
     fn definitions(&self) -> &dyn crate::DefinitionStore {
+        self
+    }
+
+    fn cache(&self) -> &dyn crate::CacheStore {
         self
     }
 

@@ -125,6 +125,8 @@ fn answer(conn: &Connection, question: &Question) -> Result<Answer> {
         Question::Limits { org, queue, key } => {
             Answer::Limits(super::queues::limits(conn, *org, queue, key.as_deref())?)
         }
+        Question::Results { org, keys } => Answer::Results(super::cache::find(conn, *org, keys)?),
+        Question::Epochs { org, workflow } => Answer::Epochs(super::cache::epochs(conn, *org, workflow)?),
     })
 }
 

@@ -8,7 +8,7 @@ use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
 
-use super::{outbox, queues, tasks};
+use super::{cache, outbox, queues, tasks};
 use crate::Result;
 use crate::groups::in_groups;
 use crate::rows::{
@@ -67,6 +67,10 @@ pub(super) fn batch(tx: &Connection, batch: &Batch) -> Result<Vec<WriteResult>> 
                 results[index] = WriteResult::Written;
             }
         }
+    }
+    if batch.writes.iter().any(|write| write.cache.is_some()) {
+        let written = batch.writes.iter().zip(&results).filter(|(_, result)| **result == WriteResult::Written);
+        cache::write(tx, &written.map(|(write, _)| write).collect::<Vec<_>>())?;
     }
     Ok(results)
 }

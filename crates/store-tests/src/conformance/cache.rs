@@ -1,0 +1,288 @@
+//! Results of steps.
+
+use std::sync::Arc;
+
+use milepost_core::cache::{Cached, Trust};
+use milepost_core::hash::Digest;
+use milepost_core::id::{OrgId, RunId};
+use milepost_core::json::Json;
+use milepost_core::time::Timestamp;
+use milepost_store::Store;
+use milepost_store::rows::{
+    Answer, CacheWrite, EpochRow, KeptWrite, Question, ResultFilter, ResultKey, ResultRow, ResultStats, RunWrite,
+    WriteResult,
+};
+
+use super::{commit, written};
+use crate::rows::{ORG, advance, at, batch, new_run, start, unique};
+
+pub(super) async fn check(store: &Arc<dyn Store>) {
+    results_are_written_with_their_run_or_not_at_all(&**store).await;
+    many_are_looked_up_at_once_and_answered_in_order(&**store).await;
+    an_org_finds_nothing_of_another(&**store).await;
+    a_result_that_is_made_again_takes_the_place_of_the_old_one(&**store).await;
+    what_serves_one_run_goes_with_it(&**store).await;
+    lists_come_in_pages_and_by_what_is_asked_for(&**store).await;
+    results_are_evicted_a_few_at_a_time(&**store).await;
+    preimages_that_no_result_has_are_forgotten_when_they_are_old(&**store).await;
+    what_is_disowned_is_counted(&**store).await;
+    many_keep_and_take_the_same_at_the_same_time(store).await;
+}
+
+/// A key that nothing else in the database has.
+pub(crate) fn new_key() -> Digest {
+    Digest::of(unique("key").as_bytes())
+}
+
+pub(crate) fn no_change(at: Timestamp) -> CacheWrite {
+    CacheWrite { at, preimages: Vec::new(), kept: Vec::new(), used: Vec::new(), run_ended: false }
+}
+
+fn global(key: Digest) -> ResultKey {
+    ResultKey { key, run: None }
+}
+
+fn kept(key: Digest, workflow: &str, step: &str) -> KeptWrite {
+    KeptWrite {
+        key: global(key),
+        workflow: workflow.into(),
+        step_id: step.into(),
+        trust: Trust::Open,
+        output: Json::trusted(r#"{"text":"Grüße"}"#),
+        seq: 7,
+        duration_ms: 1500,
+    }
+}
+
+fn with(write: RunWrite, cache: CacheWrite) -> RunWrite {
+    RunWrite { cache: Some(Box::new(cache)), ..write }
+}
+
+/// Keeps results at a moment, by a run of their own.
+async fn keep(store: &dyn Store, us: i64, kept: Vec<KeptWrite>) -> RunId {
+    let run = new_run();
+    written(store, with(start(run, 1), CacheWrite { kept, ..no_change(at(us)) })).await;
+    run
+}
+
+async fn take(store: &dyn Store, us: i64, used: Vec<ResultKey>) {
+    written(store, with(start(new_run(), 1), CacheWrite { used, ..no_change(at(us)) })).await;
+}
+
+async fn find(store: &dyn Store, org: OrgId, keys: &[ResultKey]) -> Vec<Option<Cached>> {
+    let (_, mut answers) = store.ask(vec![Question::Results { org, keys: keys.to_vec() }]).await.unwrap();
+    match answers.pop() {
+        Some(Answer::Results(found)) => found,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn row(store: &dyn Store, key: Digest) -> Option<ResultRow> {
+    store.cache().results(ORG, &ResultFilter::Key(key), None, 10).await.unwrap().pop()
+}
+
+async fn results_are_written_with_their_run_or_not_at_all(store: &dyn Store) {
+    let (run, key, lost) = (new_run(), new_key(), new_key());
+    let (workflow, preimage) = (unique("workflow"), Json::trusted(r#"{"input":"é"}"#));
+    written(store, start(run, 1)).await;
+    let trusted = KeptWrite { trust: Trust::Protected, ..kept(key, &workflow, "cut") };
+    let change =
+        CacheWrite { preimages: vec![(key, preimage.clone())], kept: vec![trusted.clone()], ..no_change(at(5)) };
+    let stale = CacheWrite {
+        preimages: vec![(lost, preimage.clone())],
+        kept: vec![kept(lost, &workflow, "cut")],
+        used: vec![global(key)],
+        ..no_change(at(6))
+    };
+    let writes = [with(advance(run, 1, 1), change), with(advance(new_run(), 3, 1), stale)];
+    assert_eq!(commit(store, batch(writes)).await, [WriteResult::Written, WriteResult::Conflict]);
+    let expected = ResultRow {
+        key: global(key),
+        workflow: workflow.clone(),
+        step_id: "cut".to_owned(),
+        trust: Trust::Protected,
+        producer: (run, 7),
+        created_at: at(5),
+        last_hit_at: None,
+        hits: 0,
+        duration_ms: 1500,
+        bytes: trusted.output.len() as u64,
+    };
+    assert_eq!((row(store, key).await, row(store, lost).await), (Some(expected), None));
+    assert_eq!(store.cache().preimage(ORG, key).await.unwrap(), Some(preimage));
+    assert_eq!(store.cache().preimage(ORG, lost).await.unwrap(), None);
+    let cached = Cached { key, output: trusted.output, run, seq: 7 };
+    assert_eq!(find(store, ORG, &[global(key), global(lost)]).await, [Some(cached), None]);
+}
+
+async fn many_are_looked_up_at_once_and_answered_in_order(store: &dyn Store) {
+    let (workflow, keys) = (unique("workflow"), [new_key(), new_key(), new_key()]);
+    keep(store, 1, keys.iter().map(|key| kept(*key, &workflow, "s")).collect()).await;
+    let of = |keys: &[Digest]| Question::Results { org: ORG, keys: keys.iter().copied().map(global).collect() };
+    let epochs = Question::Epochs { org: ORG, workflow: workflow.as_str().into() };
+    let questions = vec![of(&[keys[2], new_key(), keys[0]]), epochs, of(&[]), of(&[keys[1]])];
+    let (mut transaction, answers) = store.ask(questions).await.unwrap();
+    let found = |answer: &Answer| match answer {
+        Answer::Results(found) => found.iter().map(|found| found.as_ref().map(|found| found.key)).collect::<Vec<_>>(),
+        Answer::Epochs(epochs) => epochs.iter().map(|_| None).collect(),
+        other => panic!("{other:?}"),
+    };
+    let answers: Vec<Vec<Option<Digest>>> = answers.iter().map(found).collect();
+    assert_eq!(answers, [vec![Some(keys[2]), None, Some(keys[0])], vec![], vec![], vec![Some(keys[1])]]);
+    let again = transaction.ask(vec![of(&[keys[1]])]).await.unwrap();
+    assert_eq!(found(&again[0]), [Some(keys[1])]);
+}
+
+async fn an_org_finds_nothing_of_another(store: &dyn Store) {
+    let (key, workflow, other) = (new_key(), unique("workflow"), OrgId(2));
+    let change = CacheWrite {
+        preimages: vec![(key, Json::trusted("1"))],
+        kept: vec![kept(key, &workflow, "s")],
+        ..no_change(at(1))
+    };
+    written(store, with(start(new_run(), 1), change)).await;
+    store.cache().disown(ORG, &workflow, None).await.unwrap();
+    assert_eq!(find(store, other, &[global(key)]).await, [None]);
+    let all = ResultFilter::Workflow(workflow.clone());
+    assert_eq!(store.cache().results(other, &all, None, 10).await.unwrap(), []);
+    assert_eq!(store.cache().result_stats(other, &all).await.unwrap(), []);
+    assert_eq!(store.cache().preimage(other, key).await.unwrap(), None);
+    assert_eq!(store.cache().epochs(other, &workflow).await.unwrap(), []);
+    assert_eq!(store.cache().evict(other, &all, 10).await.unwrap(), 0);
+    let theirs = CacheWrite { kept: vec![kept(key, &workflow, "s")], used: vec![global(key)], ..no_change(at(2)) };
+    written(store, RunWrite { org: other, ..with(start(new_run(), 1), theirs) }).await;
+    assert_eq!(row(store, key).await.map(|row| row.hits), Some(0));
+    assert_eq!(store.cache().evict(other, &all, 10).await.unwrap(), 1);
+    assert!(row(store, key).await.is_some());
+}
+
+async fn a_result_that_is_made_again_takes_the_place_of_the_old_one(store: &dyn Store) {
+    let (key, workflow) = (new_key(), unique("workflow"));
+    keep(store, 1, vec![kept(key, &workflow, "s")]).await;
+    take(store, 2, vec![global(key), global(key), global(new_key())]).await;
+    let again = KeptWrite { output: Json::trusted("[]"), duration_ms: 9, ..kept(key, &workflow, "s") };
+    let run = keep(store, 3, vec![again]).await;
+    let row = row(store, key).await.expect("it is kept");
+    assert_eq!((row.hits, row.last_hit_at, row.created_at), (2, Some(at(2)), at(3)));
+    assert_eq!((row.producer, row.bytes, row.duration_ms), ((run, 7), 2, 9));
+    let stats = ResultStats {
+        workflow: workflow.clone(),
+        step_id: "s".to_owned(),
+        results: 1,
+        bytes: 2,
+        hits: 2,
+        saved_ms: 18,
+    };
+    assert_eq!(store.cache().result_stats(ORG, &ResultFilter::Workflow(workflow)).await.unwrap(), [stats]);
+}
+
+async fn what_serves_one_run_goes_with_it(store: &dyn Store) {
+    let (key, workflow, run, other) = (new_key(), unique("workflow"), new_run(), new_run());
+    let of = |run| ResultKey { key, run: Some(run) };
+    let own = |run| KeptWrite { key: of(run), ..kept(key, &workflow, "s") };
+    written(store, with(start(run, 1), CacheWrite { kept: vec![own(run)], ..no_change(at(1)) })).await;
+    written(store, with(start(other, 1), CacheWrite { kept: vec![own(other)], ..no_change(at(1)) })).await;
+    keep(store, 1, vec![kept(key, &workflow, "s")]).await;
+    let found = |found: Vec<Option<Cached>>| found.iter().map(Option::is_some).collect::<Vec<_>>();
+    let all = [of(run), of(other), global(key), of(new_run())];
+    assert_eq!(found(find(store, ORG, &all).await), [true, true, true, false]);
+    let end = CacheWrite { used: vec![of(run)], run_ended: true, ..no_change(at(2)) };
+    written(store, with(advance(run, 1, 1), end)).await;
+    assert_eq!(found(find(store, ORG, &all).await), [false, true, true, false]);
+}
+
+async fn lists_come_in_pages_and_by_what_is_asked_for(store: &dyn Store) {
+    let (first, second) = (unique("a-workflow"), unique("b-workflow"));
+    let mut made = Vec::new();
+    for (workflow, step, count) in [(&first, "B", 3), (&first, "a", 2), (&second, "a", 2)] {
+        made.extend((0..count).map(|_| kept(new_key(), workflow, step)));
+    }
+    keep(store, 1, made.clone()).await;
+    let cache = store.cache();
+    let mut pages = Vec::new();
+    let filter = ResultFilter::Workflow(first.clone());
+    while let page = cache.results(ORG, &filter, pages.last().map(ResultRow::position).as_ref(), 2).await.unwrap()
+        && !page.is_empty()
+    {
+        assert!(page.len() <= 2);
+        pages.extend(page);
+    }
+    let mut expected: Vec<(&str, Digest)> =
+        made.iter().filter(|kept| *kept.workflow == *first).map(|kept| (&*kept.step_id, kept.key.key)).collect();
+    expected.sort_unstable();
+    assert_eq!(pages.iter().map(|row| (&*row.step_id, row.key.key)).collect::<Vec<_>>(), expected);
+    let count = async |filter: &ResultFilter| cache.results(ORG, filter, None, 100).await.unwrap().len();
+    assert_eq!(count(&ResultFilter::Step { workflow: first.clone(), step_id: "a".to_owned() }).await, 2);
+    assert_eq!(count(&ResultFilter::Step { workflow: second.clone(), step_id: "B".to_owned() }).await, 0);
+    assert_eq!(count(&ResultFilter::Key(made[0].key.key)).await, 1);
+    assert!(count(&ResultFilter::All).await >= 7);
+    let stats = cache.result_stats(ORG, &filter).await.unwrap();
+    assert_eq!(stats.iter().map(|stats| (&*stats.step_id, stats.results)).collect::<Vec<_>>(), [("B", 3), ("a", 2)]);
+}
+
+async fn results_are_evicted_a_few_at_a_time(store: &dyn Store) {
+    let (workflow, keys) = (unique("workflow"), [new_key(), new_key(), new_key(), new_key()]);
+    let step = |number: usize| if number < 3 { "a" } else { "b" };
+    let made = keys.iter().enumerate().map(|(number, key)| kept(*key, &workflow, step(number))).collect();
+    keep(store, 1, made).await;
+    let cache = store.cache();
+    let steps = ResultFilter::Step { workflow: workflow.clone(), step_id: "a".to_owned() };
+    assert_eq!(cache.evict(ORG, &ResultFilter::Key(keys[0]), 10).await.unwrap(), 1);
+    assert_eq!(cache.evict(ORG, &steps, 1).await.unwrap(), 1);
+    assert_eq!(cache.evict(ORG, &steps, 10).await.unwrap(), 1);
+    assert_eq!(cache.evict(ORG, &steps, 10).await.unwrap(), 0);
+    assert!(row(store, keys[3]).await.is_some());
+    assert_eq!(cache.evict(ORG, &ResultFilter::Workflow(workflow), 10).await.unwrap(), 1);
+}
+
+async fn preimages_that_no_result_has_are_forgotten_when_they_are_old(store: &dyn Store) {
+    // Before any other time there is, so that what others left is not old.
+    let long_ago = |us: i64| Timestamp(-1_000_000_000 + us);
+    let (old, needed, young, workflow) = (new_key(), new_key(), new_key(), unique("workflow"));
+    let change = |keys: &[Digest], at| CacheWrite {
+        preimages: keys.iter().map(|key| (*key, Json::trusted("1"))).collect(),
+        ..no_change(at)
+    };
+    let first = CacheWrite { kept: vec![kept(needed, &workflow, "s")], ..change(&[old, needed], long_ago(1)) };
+    written(store, with(start(new_run(), 1), first)).await;
+    written(store, with(start(new_run(), 1), change(&[young, old], long_ago(9)))).await;
+    assert_eq!(store.cache().forget_preimages(long_ago(5), 10).await.unwrap(), 1);
+    let left = async |key| store.cache().preimage(ORG, key).await.unwrap().is_some();
+    assert_eq!((left(old).await, left(needed).await, left(young).await), (false, true, true));
+    assert_eq!(store.cache().forget_preimages(long_ago(20), 10).await.unwrap(), 1);
+}
+
+async fn what_is_disowned_is_counted(store: &dyn Store) {
+    let (cache, workflow) = (store.cache(), unique("workflow"));
+    assert_eq!(cache.epochs(ORG, &workflow).await.unwrap(), []);
+    assert_eq!(cache.disown(ORG, &workflow, Some("cut")).await.unwrap(), 1);
+    assert_eq!(cache.disown(ORG, &workflow, None).await.unwrap(), 1);
+    assert_eq!(cache.disown(ORG, &workflow, Some("cut")).await.unwrap(), 2);
+    let expected = [EpochRow { step_id: None, epoch: 1 }, EpochRow { step_id: Some("cut".to_owned()), epoch: 2 }];
+    assert_eq!(cache.epochs(ORG, &workflow).await.unwrap(), expected);
+    let asked = Question::Epochs { org: ORG, workflow: workflow.as_str().into() };
+    let (_, answers) = store.ask(vec![asked]).await.unwrap();
+    assert!(matches!(&answers[..], [Answer::Epochs(epochs)] if *epochs == expected), "{answers:?}");
+}
+
+async fn many_keep_and_take_the_same_at_the_same_time(store: &Arc<dyn Store>) {
+    let (workflow, keys): (String, Vec<Digest>) = (unique("workflow"), (0..6).map(|_| new_key()).collect());
+    let work = |store: Arc<dyn Store>, workflow: String, mut keys: Vec<Digest>, turn: usize| async move {
+        keys.rotate_left(turn);
+        for us in 0..8 {
+            let change = CacheWrite {
+                preimages: keys.iter().map(|key| (*key, Json::trusted("1"))).collect(),
+                kept: keys.iter().map(|key| kept(*key, &workflow, "s")).collect(),
+                used: keys.iter().copied().map(global).collect(),
+                ..no_change(at(us))
+            };
+            written(&*store, with(start(new_run(), 1), change)).await;
+            store.cache().evict(ORG, &ResultFilter::Key(keys[0]), 1).await.unwrap();
+        }
+    };
+    let task = |turn| tokio::spawn(work(Arc::clone(store), workflow.clone(), keys.clone(), turn));
+    let tasks: Vec<_> = (0..6).map(task).collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}

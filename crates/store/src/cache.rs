@@ -1,0 +1,45 @@
+//! The part of a store that keeps results of steps. They come in with [`crate::rows::RunWrite`] and are looked up with
+//! [`crate::rows::Question::Results`]; here they are looked at and taken away.
+//!
+//! **Invariant:** a result is found by its whole key and by its org; nothing tells one org what another has.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use milepost_core::hash::Digest;
+use milepost_core::id::OrgId;
+use milepost_core::json::Json;
+use milepost_core::time::Timestamp;
+
+use crate::Result;
+use crate::rows::{EpochRow, ResultFilter, ResultPosition, ResultRow, ResultStats};
+
+#[async_trait]
+pub trait CacheStore: Send + Sync + fmt::Debug {
+    /// Results in the order of their positions, after the one given, which is of the same list.
+    async fn results(
+        &self,
+        org: OrgId,
+        filter: &ResultFilter,
+        after: Option<&ResultPosition>,
+        limit: u32,
+    ) -> Result<Vec<ResultRow>>;
+
+    /// What they come to, step by step, by workflow and step.
+    async fn result_stats(&self, org: OrgId, filter: &ResultFilter) -> Result<Vec<ResultStats>>;
+
+    /// Removes at most `limit` results, to be called until it removes fewer. Answers how many went.
+    async fn evict(&self, org: OrgId, filter: &ResultFilter, limit: u32) -> Result<u64>;
+
+    /// What a key is made of.
+    async fn preimage(&self, org: OrgId, key: Digest) -> Result<Option<Json>>;
+
+    /// Removes pre-images from before this moment that no result has: at most `limit`, to be called until it removes fewer.
+    async fn forget_preimages(&self, before: Timestamp, limit: u32) -> Result<u64>;
+
+    /// From now on nobody finds what is kept of a workflow, or of one of its steps. Answers its epoch.
+    async fn disown(&self, org: OrgId, workflow: &str, step: Option<&str>) -> Result<u64>;
+
+    /// Of a workflow and its steps, as far as any were disowned; the workflow first.
+    async fn epochs(&self, org: OrgId, workflow: &str) -> Result<Vec<EpochRow>>;
+}

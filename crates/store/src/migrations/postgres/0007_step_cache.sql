@@ -1,0 +1,43 @@
+-- Results of steps, by what they were made of. `run_id` is the nil UUID for a result that serves every run of its workflow,
+-- else the one run that it serves. Who made it may be forgotten: the output is here. Hits are counted in place.
+CREATE TABLE step_cache (
+    org_id       integer NOT NULL,
+    key          bytea NOT NULL,
+    run_id       uuid NOT NULL,
+    producer_run uuid NOT NULL,
+    producer_seq bigint NOT NULL,
+    created_at   bigint NOT NULL,
+    last_hit_at  bigint,
+    hits         bigint NOT NULL,
+    duration_ms  bigint NOT NULL,
+    bytes        bigint NOT NULL,
+    workflow     text COLLATE "C" NOT NULL,
+    step_id      text COLLATE "C" NOT NULL,
+    trust        text NOT NULL CHECK (trust IN ('open', 'protected')),
+    output       text NOT NULL,
+    PRIMARY KEY (org_id, key, run_id)
+) WITH (fillfactor = 85);
+
+CREATE INDEX step_cache_by_step ON step_cache (org_id, workflow, step_id, key, run_id);
+-- What goes with its run.
+CREATE INDEX step_cache_by_run ON step_cache (run_id) WHERE run_id <> '00000000-0000-0000-0000-000000000000';
+
+-- What keys are made of, by the key, which is its hash. There is one for each attempt that began, whatever became of it.
+CREATE TABLE cache_preimages (
+    org_id     integer NOT NULL,
+    key        bytea NOT NULL,
+    created_at bigint NOT NULL,
+    preimage   text NOT NULL,
+    PRIMARY KEY (org_id, key)
+);
+
+CREATE INDEX cache_preimages_by_age ON cache_preimages (created_at);
+
+-- How often the results of a workflow (its `step_id` is empty) or of a step were disowned.
+CREATE TABLE cache_epochs (
+    org_id   integer NOT NULL,
+    workflow text COLLATE "C" NOT NULL,
+    step_id  text COLLATE "C" NOT NULL,
+    epoch    bigint NOT NULL,
+    PRIMARY KEY (org_id, workflow, step_id)
+);

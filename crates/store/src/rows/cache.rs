@@ -1,0 +1,122 @@
+//! Results of steps that are kept.
+
+use std::sync::Arc;
+
+use milepost_core::cache::Trust;
+use milepost_core::hash::Digest;
+use milepost_core::id::RunId;
+use milepost_core::json::Json;
+use milepost_core::time::Timestamp;
+
+/// Where a result is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResultKey {
+    pub key: Digest,
+    /// The one run that it serves; `None` is every run of its workflow.
+    pub run: Option<RunId>,
+}
+
+/// What one run's write does to results. Written with it or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheWrite {
+    pub at: Timestamp,
+    /// What keys are made of. One that is there stays as it is.
+    pub preimages: Vec<(Digest, Json)>,
+    /// Inserted, or in the place of the result that was there; how often that one was taken stays.
+    pub kept: Vec<KeptWrite>,
+    /// Taken once more, each. One that is gone meanwhile is passed over.
+    pub used: Vec<ResultKey>,
+    /// What serves only this run goes.
+    pub run_ended: bool,
+}
+
+/// A result of the run that is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptWrite {
+    pub key: ResultKey,
+    pub workflow: Arc<str>,
+    pub step_id: Arc<str>,
+    pub trust: Trust,
+    pub output: Json,
+    /// The event that has it.
+    pub seq: u64,
+    pub duration_ms: u64,
+}
+
+/// A result, without its output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultRow {
+    pub key: ResultKey,
+    pub workflow: String,
+    pub step_id: String,
+    pub trust: Trust,
+    /// The run that made it, and its event.
+    pub producer: (RunId, u64),
+    pub created_at: Timestamp,
+    pub last_hit_at: Option<Timestamp>,
+    pub hits: u64,
+    /// How long it took to make.
+    pub duration_ms: u64,
+    /// Of the output.
+    pub bytes: u64,
+}
+
+impl ResultRow {
+    #[must_use]
+    pub fn position(&self) -> ResultPosition {
+        ResultPosition { workflow: self.workflow.clone(), step_id: self.step_id.clone(), key: self.key }
+    }
+}
+
+/// A result's place in lists.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ResultPosition {
+    pub workflow: String,
+    pub step_id: String,
+    pub key: ResultKey,
+}
+
+/// Which results are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResultFilter {
+    All,
+    Workflow(String),
+    Step {
+        workflow: String,
+        step_id: String,
+    },
+    /// Whomever they serve.
+    Key(Digest),
+}
+
+impl ResultFilter {
+    #[must_use]
+    pub fn matches(&self, row: &ResultRow) -> bool {
+        match self {
+            ResultFilter::All => true,
+            ResultFilter::Workflow(workflow) => row.workflow == *workflow,
+            ResultFilter::Step { workflow, step_id } => row.workflow == *workflow && row.step_id == *step_id,
+            ResultFilter::Key(key) => row.key.key == *key,
+        }
+    }
+}
+
+/// What the results of one step come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultStats {
+    pub workflow: String,
+    pub step_id: String,
+    pub results: u64,
+    pub bytes: u64,
+    pub hits: u64,
+    /// What was taken would have taken so long to make.
+    pub saved_ms: u64,
+}
+
+/// How often results were disowned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EpochRow {
+    /// `None`: those of the whole workflow.
+    pub step_id: Option<String>,
+    pub epoch: u64,
+}

@@ -1,0 +1,284 @@
+//! Results of steps.
+
+use async_trait::async_trait;
+use rusqlite::{Connection, Row, ToSql, params};
+use uuid::Uuid;
+
+use milepost_core::cache::Cached;
+use milepost_core::hash::Digest;
+use milepost_core::id::{OrgId, RunId};
+use milepost_core::json::Json;
+use milepost_core::time::Timestamp;
+
+use super::SqliteStore;
+use super::columns::{Columns, all, id, one};
+use crate::rows::{
+    CacheWrite, EpochRow, KeptWrite, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats, RunWrite,
+};
+use crate::{CacheStore, Result};
+
+/// In the place of the run of a result that serves all.
+const NO_RUN: RunId = RunId(Uuid::nil());
+
+fn served(key: &ResultKey) -> RunId {
+    key.run.unwrap_or(NO_RUN)
+}
+
+/// What writes that stand do to results, kind by kind.
+pub(super) fn write(tx: &Connection, writes: &[&RunWrite]) -> Result<()> {
+    let changes: Vec<(&RunWrite, &CacheWrite)> =
+        writes.iter().filter_map(|write| Some((*write, write.cache.as_deref()?))).collect();
+    for (write, cache) in &changes {
+        for (key, preimage) in &cache.preimages {
+            tx.prepare_cached(
+                "INSERT INTO cache_preimages (org_id, key, created_at, preimage) VALUES (?, ?, ?, ?)
+                 ON CONFLICT DO NOTHING",
+            )?
+            .execute(params![write.org.0, key.0, cache.at.0, preimage.as_str()])?;
+        }
+    }
+    for (write, cache) in &changes {
+        for kept in &cache.kept {
+            keep(tx, write, kept, cache.at)?;
+        }
+    }
+    for (write, cache) in &changes {
+        for used in &cache.used {
+            tx.prepare_cached(
+                "UPDATE step_cache SET hits = hits + 1, last_hit_at = ? WHERE org_id = ? AND key = ? AND run_id = ?",
+            )?
+            .execute(params![cache.at.0, write.org.0, used.key.0, id(&served(used))])?;
+        }
+    }
+    for (write, _) in changes.iter().filter(|(_, cache)| cache.run_ended) {
+        forget_run(tx, write.org, write.run)?;
+    }
+    Ok(())
+}
+
+fn keep(tx: &Connection, write: &RunWrite, kept: &KeptWrite, at: Timestamp) -> Result<()> {
+    tx.prepare_cached(
+        "INSERT INTO step_cache (org_id, key, run_id, workflow, step_id, trust, producer_run, producer_seq, created_at,
+             hits, duration_ms, bytes, output)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, ?10, ?11, ?12)
+         ON CONFLICT (org_id, key, run_id) DO UPDATE
+         SET producer_run = ?7, producer_seq = ?8, created_at = ?9, duration_ms = ?10, bytes = ?11, output = ?12",
+    )?
+    .execute(params![
+        write.org.0,
+        kept.key.key.0,
+        id(&served(&kept.key)),
+        kept.workflow.as_ref(),
+        kept.step_id.as_ref(),
+        kept.trust.as_str(),
+        id(&write.run),
+        kept.seq.cast_signed(),
+        at.0,
+        kept.duration_ms.cast_signed(),
+        (kept.output.len() as u64).cast_signed(),
+        kept.output.as_str(),
+    ])?;
+    Ok(())
+}
+
+/// What serves only this run goes.
+pub(super) fn forget_run(tx: &Connection, org: OrgId, run: RunId) -> Result<()> {
+    tx.prepare_cached(OF_RUN)?.execute(params![org.0, id(&run)])?;
+    Ok(())
+}
+
+// The index has only those that serve one run, so the statement has to say that this is one.
+const OF_RUN: &str = "DELETE FROM step_cache INDEXED BY step_cache_by_run
+     WHERE org_id = ? AND run_id = ? AND run_id <> x'00000000000000000000000000000000'";
+
+const FOUND: &str =
+    "SELECT output, producer_run, producer_seq FROM step_cache WHERE org_id = ? AND key = ? AND run_id = ?";
+
+pub(super) fn find(conn: &Connection, org: OrgId, keys: &[ResultKey]) -> Result<Vec<Option<Cached>>> {
+    let found = |key: &ResultKey| {
+        one(conn, FOUND, params![org.0, key.key.0, id(&served(key))], |row| {
+            let mut columns = Columns::of(row);
+            let output: std::sync::Arc<str> = columns.get()?;
+            let (run, seq) = (columns.run()?, columns.seq()?);
+            Ok(Cached { key: key.key, output: Json::trusted(output), run, seq })
+        })
+    };
+    keys.iter().map(found).collect()
+}
+
+pub(super) fn epochs(conn: &Connection, org: OrgId, workflow: &str) -> Result<Vec<EpochRow>> {
+    let sql = "SELECT step_id, epoch FROM cache_epochs WHERE org_id = ? AND workflow = ? ORDER BY step_id";
+    all(conn, sql, params![org.0, workflow], |row| {
+        let mut columns = Columns::of(row);
+        let step: String = columns.get()?;
+        Ok(EpochRow { step_id: (!step.is_empty()).then_some(step), epoch: columns.seq()? })
+    })
+}
+
+/// What a filter asks for, with parameters from the second on.
+fn condition(filter: &ResultFilter) -> (&'static str, Vec<&dyn ToSql>) {
+    match filter {
+        ResultFilter::All => ("true", Vec::new()),
+        ResultFilter::Workflow(workflow) => ("workflow = ?", vec![workflow]),
+        ResultFilter::Step { workflow, step_id } => ("workflow = ? AND step_id = ?", vec![workflow, step_id]),
+        ResultFilter::Key(key) => ("key = ?", vec![&key.0]),
+    }
+}
+
+fn results(
+    conn: &Connection,
+    org: OrgId,
+    filter: &ResultFilter,
+    after: Option<&ResultPosition>,
+    limit: u32,
+) -> Result<Vec<ResultRow>> {
+    let (wanted, mut of_filter) = condition(filter);
+    let mut sql = format!(
+        "SELECT key, run_id, workflow, step_id, trust, producer_run, producer_seq, created_at, last_hit_at, hits,
+                duration_ms, bytes
+         FROM step_cache WHERE org_id = ? AND {wanted}"
+    );
+    let mut parameters: Vec<&dyn ToSql> = vec![&org.0];
+    parameters.append(&mut of_filter);
+    let run = after.map(|after| served(&after.key));
+    let run = run.as_ref().map(id);
+    if let Some(after) = after {
+        // What the filter leaves open: with more, the index would be walked from where the filter begins.
+        match filter {
+            ResultFilter::All | ResultFilter::Key(_) => {
+                sql += " AND (workflow, step_id, key, run_id) > (?, ?, ?, ?)";
+                parameters.extend([&after.workflow as &dyn ToSql, &after.step_id]);
+            }
+            ResultFilter::Workflow(_) => {
+                sql += " AND (step_id, key, run_id) > (?, ?, ?)";
+                parameters.push(&after.step_id);
+            }
+            ResultFilter::Step { .. } => sql += " AND (key, run_id) > (?, ?)",
+        }
+        parameters.extend([&after.key.key.0 as &dyn ToSql, &run]);
+    }
+    sql += " ORDER BY workflow, step_id, key, run_id LIMIT ?";
+    parameters.push(&limit);
+    all(conn, &sql, &parameters[..], result_row)
+}
+
+fn result_row(row: &Row) -> rusqlite::Result<ResultRow> {
+    let mut columns = Columns::of(row);
+    let (key, run) = (columns.digest()?, columns.run()?);
+    Ok(ResultRow {
+        key: ResultKey { key, run: (run != NO_RUN).then_some(run) },
+        workflow: columns.get()?,
+        step_id: columns.get()?,
+        trust: columns.word()?,
+        producer: (columns.run()?, columns.seq()?),
+        created_at: columns.time()?,
+        last_hit_at: columns.opt_time()?,
+        hits: columns.seq()?,
+        duration_ms: columns.seq()?,
+        bytes: columns.seq()?,
+    })
+}
+
+fn stats(conn: &Connection, org: OrgId, filter: &ResultFilter) -> Result<Vec<ResultStats>> {
+    let (wanted, mut of_filter) = condition(filter);
+    let sql = format!(
+        "SELECT workflow, step_id, count(*), sum(bytes), sum(hits), sum(hits * duration_ms) FROM step_cache
+         WHERE org_id = ? AND {wanted} GROUP BY workflow, step_id ORDER BY workflow, step_id"
+    );
+    let mut parameters: Vec<&dyn ToSql> = vec![&org.0];
+    parameters.append(&mut of_filter);
+    all(conn, &sql, &parameters[..], |row| {
+        let mut columns = Columns::of(row);
+        Ok(ResultStats {
+            workflow: columns.get()?,
+            step_id: columns.get()?,
+            results: columns.seq()?,
+            bytes: columns.seq()?,
+            hits: columns.seq()?,
+            saved_ms: columns.seq()?,
+        })
+    })
+}
+
+fn evict(tx: &Connection, org: OrgId, filter: &ResultFilter, limit: u32) -> Result<u64> {
+    let (wanted, mut of_filter) = condition(filter);
+    let sql = format!(
+        "DELETE FROM step_cache WHERE rowid IN (SELECT rowid FROM step_cache WHERE org_id = ? AND {wanted}
+             ORDER BY workflow, step_id, key, run_id LIMIT ?)"
+    );
+    let mut parameters: Vec<&dyn ToSql> = vec![&org.0];
+    parameters.append(&mut of_filter);
+    parameters.push(&limit);
+    Ok(tx.prepare_cached(&sql)?.execute(&parameters[..])? as u64)
+}
+
+const OLD_PREIMAGES: &str = "DELETE FROM cache_preimages WHERE rowid IN (
+    SELECT rowid FROM cache_preimages AS p WHERE created_at < ?
+        AND NOT EXISTS (SELECT 1 FROM step_cache AS c WHERE c.org_id = p.org_id AND c.key = p.key) LIMIT ?)";
+
+fn disown(tx: &Connection, org: OrgId, workflow: &str, step: &str) -> Result<u64> {
+    let sql = "INSERT INTO cache_epochs (org_id, workflow, step_id, epoch) VALUES (?, ?, ?, 1)
+               ON CONFLICT (org_id, workflow, step_id) DO UPDATE SET epoch = epoch + 1 RETURNING epoch";
+    let epoch = one(tx, sql, params![org.0, workflow, step], |row| Columns::of(row).seq())?;
+    Ok(epoch.unwrap_or_default())
+}
+
+#[async_trait]
+impl CacheStore for SqliteStore {
+    async fn results(
+        &self,
+        org: OrgId,
+        filter: &ResultFilter,
+        after: Option<&ResultPosition>,
+        limit: u32,
+    ) -> Result<Vec<ResultRow>> {
+        let (filter, after) = (filter.clone(), after.cloned());
+        self.read(move |conn| results(conn, org, &filter, after.as_ref(), limit)).await
+    }
+
+    async fn result_stats(&self, org: OrgId, filter: &ResultFilter) -> Result<Vec<ResultStats>> {
+        let filter = filter.clone();
+        self.read(move |conn| stats(conn, org, &filter)).await
+    }
+
+    async fn evict(&self, org: OrgId, filter: &ResultFilter, limit: u32) -> Result<u64> {
+        let filter = filter.clone();
+        self.write(move |tx| evict(tx, org, &filter, limit)).await
+    }
+
+    async fn preimage(&self, org: OrgId, key: Digest) -> Result<Option<Json>> {
+        let sql = "SELECT preimage FROM cache_preimages WHERE org_id = ? AND key = ?";
+        let found = self.read(move |conn| one(conn, sql, params![org.0, key.0], |row| Columns::of(row).opt_json()));
+        Ok(found.await?.flatten())
+    }
+
+    async fn forget_preimages(&self, before: Timestamp, limit: u32) -> Result<u64> {
+        let removed = move |tx: &Connection| Ok(tx.prepare_cached(OLD_PREIMAGES)?.execute(params![before.0, limit])?);
+        Ok(self.write(removed).await? as u64)
+    }
+
+    async fn disown(&self, org: OrgId, workflow: &str, step: Option<&str>) -> Result<u64> {
+        let (workflow, step) = (workflow.to_owned(), step.unwrap_or_default().to_owned());
+        self.write(move |tx| disown(tx, org, &workflow, &step)).await
+    }
+
+    async fn epochs(&self, org: OrgId, workflow: &str) -> Result<Vec<EpochRow>> {
+        let workflow = workflow.to_owned();
+        self.read(move |conn| epochs(conn, org, &workflow)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read::tests::{plan, schema};
+    use super::*;
+
+    #[test]
+    fn nothing_about_results_scans_them() {
+        let schema = schema();
+        for sql in [OF_RUN, FOUND, OLD_PREIMAGES] {
+            let plan = plan(&schema, sql);
+            assert!(!plan.contains("SCAN"), "{plan}");
+        }
+    }
+}
