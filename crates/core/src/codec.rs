@@ -545,6 +545,15 @@ pub fn carried_value(row: &EventRow) -> Result<Option<Json>, Unreadable> {
     read.map_err(|reason| Unreadable { seq: row.seq, event_type: row.event_type.to_string(), reason })
 }
 
+/// Whose results the steps of a run may have, as its first event has it.
+///
+/// # Errors
+/// The row cannot be read.
+pub fn carried_trust(row: &EventRow) -> Result<Trust, Unreadable> {
+    let read = read::<QueuedData>(row.data.as_str()).map(|data| data.trust);
+    read.map_err(|reason| Unreadable { seq: row.seq, event_type: row.event_type.to_string(), reason })
+}
+
 /// Where the plan of a run came from, as its first event has it.
 ///
 /// # Errors

@@ -289,6 +289,7 @@ impl RunState {
     /// What all endings of a step have in common.
     fn end(&mut self, event: &Event, step: StepRef, phase: Phase) {
         self.stop_waiting(step);
+        self.scratch.cache.remove(&step);
         let was_active = self.stop_running(step);
         let state = self.step_mut(step).expect("the caller looked at it");
         state.phase = phase;

@@ -108,11 +108,12 @@ impl Decider<'_> {
             return Ok(true);
         }
         match self.state.scratch.cache.remove(&step) {
-            Some(Looking::Answered(keyed, Some(found))) => {
+            // A result that would patch its run was kept when it could not.
+            Some(Looking::Answered(keyed, Some(found))) if self.returned_patch(step, &found.output).is_none() => {
                 self.reuse(step, &keyed, found);
                 return Ok(false);
             }
-            Some(Looking::Answered(keyed, None)) => {
+            Some(Looking::Answered(keyed, _)) => {
                 self.state.scratch.cache.insert(step, Looking::Missed(keyed));
                 return Ok(true);
             }

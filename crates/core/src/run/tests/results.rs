@@ -245,6 +245,17 @@ fn an_output_that_patches_its_run_is_not_kept() {
 }
 
 #[test]
+fn a_result_that_would_patch_its_run_is_not_taken() {
+    let yaml = "defaults: {cache: {enabled: true}}\nsteps: {plan: {skill: x}}";
+    let output = r#"{"patch":[{"op":"add","path":"/steps/act","value":{"skill":"x"}}]}"#;
+    let results = done(yaml, "{}", &[("plan", output)]);
+    nth(2, yaml, "{}", &results).begin().is(RunStatus::Completed);
+    let growing = format!("self_patch: {{max_patches: 1, max_steps: 3}}\n{yaml}");
+    let mut run = nth(3, &growing, "{}", &results).begin();
+    run.dispatch_all().complete("plan", output).run_steps(&["act"]).is(RunStatus::Completed);
+}
+
+#[test]
 fn an_input_that_cannot_be_had_fails_the_step_before_anything_is_asked() {
     let results = SharedResults::default();
     let yaml = "steps: {a: {skill: x, input: '${{ payload.none }}', cache: {enabled: true}}}";

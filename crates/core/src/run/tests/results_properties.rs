@@ -28,13 +28,13 @@ struct StepSpec {
     cached: bool,
     /// So many different outputs: with few, much that runs again has the output that it had.
     coarse: u8,
-    salt: u8,
+    skill: u8,
 }
 
 #[derive(Clone, Debug)]
 enum Change {
     Field(usize, u8),
-    Salt(usize, u8),
+    Skill(usize, u8),
     Epoch(Option<usize>),
     Rebuild(usize),
     Crash,
@@ -49,7 +49,7 @@ fn graph() -> impl Strategy<Value = Vec<StepSpec>> {
             each: each == 0,
             cached: cached > 0,
             coarse,
-            salt: 0,
+            skill: 0,
         },
     );
     prop::collection::vec(step, 1..=10)
@@ -58,7 +58,7 @@ fn graph() -> impl Strategy<Value = Vec<StepSpec>> {
 fn changes() -> impl Strategy<Value = Vec<Vec<Change>>> {
     let change = prop_oneof![
         4 => (0..FIELDS, 0..3_u8).prop_map(|(field, to)| Change::Field(field, to)),
-        2 => (0..10_usize, 0..2_u8).prop_map(|(step, to)| Change::Salt(step, to)),
+        2 => (0..10_usize, 0..2_u8).prop_map(|(step, to)| Change::Skill(step, to)),
         1 => prop::option::of(0..10_usize).prop_map(Change::Epoch),
         1 => (0..10_usize).prop_map(Change::Rebuild),
         1 => Just(Change::Crash),
@@ -73,14 +73,14 @@ fn id(index: usize) -> String {
 
 fn document(steps: &[StepSpec]) -> String {
     let step = |(index, spec): (usize, &StepSpec)| {
-        let mut input = value!({"salt": spec.salt});
+        let mut input = value!({});
         if let Some(field) = spec.field {
             input["field"] = value!(format!("${{{{ payload.f{field} }}}}"));
         }
         for dep in (0..index).filter(|dep| spec.deps & (1 << dep) != 0) {
             input[id(dep)] = value!(format!("${{{{ steps.{}.output }}}}", id(dep)));
         }
-        let mut step = value!({"skill": "x", "input": input, "cache": {"enabled": spec.cached}});
+        let mut step = value!({"skill": format!("x{}", spec.skill), "input": input, "cache": {"enabled": spec.cached}});
         if spec.each {
             step["foreach"] = value!("${{ payload.list }}");
             step["input"]["item"] = value!("${{ item }}");
@@ -94,7 +94,7 @@ fn document(steps: &[StepSpec]) -> String {
 /// What a skill makes of its input: the same of the same, and not much.
 fn work(steps: &[StepSpec], name: &str, input: &str) -> String {
     let index: usize = name[1..].split('[').next().unwrap().parse().unwrap();
-    let bytes = Digest::of_parts([&index.to_be_bytes()[..], input.as_bytes()]).0;
+    let bytes = Digest::of_parts([&index.to_be_bytes()[..], &[steps[index].skill], input.as_bytes()]).0;
     format!("{{\"is\":{}}}", bytes[0] % steps[index].coarse)
 }
 
@@ -179,7 +179,7 @@ proptest! {
                 let count = world.steps.len();
                 match *change {
                     Change::Field(field, to) => world.fields[field] = to,
-                    Change::Salt(step, to) => world.steps[step % count].salt = to,
+                    Change::Skill(step, to) => world.steps[step % count].skill = to,
                     Change::Epoch(None) => results.borrow_mut().surroundings.epoch += 1,
                     Change::Epoch(Some(step)) => {
                         let around = &mut results.borrow_mut().surroundings.steps;
