@@ -469,6 +469,7 @@ impl RunState {
     pub(super) fn settle_scratch(&mut self) {
         self.scratch.fresh.clear();
         self.scratch.blocked.clear();
+        self.scratch.unasked.clear();
         self.scratch.timer_changes.clear();
         self.scratch.gone.clear();
     }

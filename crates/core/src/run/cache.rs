@@ -26,6 +26,9 @@ use crate::json::Json;
 use crate::plan::{CacheScope, Rebuild, StepIndex};
 use crate::time::Timestamp;
 
+/// So many results are asked for at once, lest a long list and all that is found of it are in memory together.
+pub(super) const AT_ONCE: usize = 256;
+
 /// What must be known of results that are kept, at the moment of the commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheQuestions {
@@ -134,6 +137,10 @@ impl Decider<'_> {
             self.state.scratch.blocked.push(step);
             return Ok(false);
         };
+        if self.decision.cache.lookups.len() >= AT_ONCE {
+            self.state.scratch.unasked.push_back(step);
+            return Ok(false);
+        }
         let input = self.state.input(step, self.context.limits)?;
         let trust = self.state.trust();
         let key = key_of(&self.state.preimage(step, &input.json, &surroundings, trust));

@@ -1,5 +1,6 @@
 //! Readiness: what happens to steps whose turn has come. Conditions, and steps that need no executor.
 
+use super::cache::AT_ONCE;
 use super::evaluate::NoValue;
 use super::state::Phase;
 use super::{Decider, Effect, StepSlot};
@@ -14,7 +15,11 @@ impl Decider<'_> {
     /// Looks at all steps that became ready, and at those that become ready by that.
     pub(super) fn advance(&mut self) {
         loop {
-            let fresh = std::mem::take(&mut self.state.scratch.fresh);
+            let mut fresh = std::mem::take(&mut self.state.scratch.fresh);
+            if fresh.is_empty() && self.decision.cache.is_empty() {
+                let unasked = &mut self.state.scratch.unasked;
+                fresh.extend(unasked.drain(..unasked.len().min(AT_ONCE)));
+            }
             if fresh.is_empty() || self.broken.is_some() {
                 break;
             }
@@ -36,6 +41,7 @@ impl Decider<'_> {
     pub(super) fn look_at_all(&mut self) {
         // Nobody may have heard what was asked before.
         self.state.scratch.cache.clear();
+        self.state.scratch.unasked.clear();
         self.state.scratch.fresh = self.state.startable(self.context.now);
     }
 

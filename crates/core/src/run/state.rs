@@ -108,6 +108,8 @@ pub(super) struct Scratch {
     pub(super) surroundings: Option<Arc<Surroundings>>,
     /// Ready steps about whose results something was asked.
     pub(super) cache: BTreeMap<StepRef, Looking>,
+    /// Ready steps whose turn to ask comes when those before them have their answers.
+    pub(super) unasked: VecDeque<StepRef>,
 }
 
 #[derive(Clone, Debug)]

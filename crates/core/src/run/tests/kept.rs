@@ -26,6 +26,7 @@ pub(super) struct Results {
     pub(super) surroundings: Surroundings,
     pub(super) hits: usize,
     pub(super) lookups: usize,
+    pub(super) most_at_once: usize,
 }
 
 fn place(run: RunId, key: Digest, scope: CacheScope) -> (Digest, Option<RunId>) {
@@ -39,6 +40,7 @@ impl Run {
         if questions.surroundings {
             self.state.learn_surroundings(Arc::new(results.surroundings.clone()));
         }
+        results.most_at_once = results.most_at_once.max(questions.lookups.len());
         for lookup in questions.lookups {
             results.lookups += 1;
             let found = lookup.keys.iter().find_map(|key| results.kept.get(&place(self.state.run, *key, lookup.scope)));

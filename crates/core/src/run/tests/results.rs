@@ -162,6 +162,23 @@ fn all_items_may_be_there_already() {
 }
 
 #[test]
+fn a_long_list_asks_a_few_at_a_time() {
+    let yaml =
+        "steps: {f: {skill: x, foreach: '${{ range(payload.n) }}', input: '${{ item }}', cache: {enabled: true}}}";
+    let results = SharedResults::default();
+    let mut run = nth(1, yaml, r#"{"n":300}"#, &results).begin();
+    assert_eq!((run.offered.len(), results.borrow().lookups, results.borrow().most_at_once), (300, 300, 256));
+    run.dispatch_all();
+    for item in 0..300 {
+        run.complete(&format!("f[{item}]"), &item.to_string());
+    }
+    run.is(RunStatus::Completed);
+    let mut again = nth(2, yaml, r#"{"n":301}"#, &results).begin();
+    assert_eq!((again.offered.len(), results.borrow().hits), (1, 300));
+    again.run_steps(&["f[300]"]).is(RunStatus::Completed);
+}
+
+#[test]
 fn what_is_kept_for_one_run_serves_no_other_and_goes_with_it() {
     let yaml = "steps: {f: {skill: x, foreach: [1, 1], input: 0, cache: {enabled: true, scope: run_only}, retry: {max_attempts: 2, backoff_ms: 9}}, \
                 g: {skill: x, depends_on: [f]}}";
