@@ -212,9 +212,22 @@ fn evict(tx: &Connection, org: OrgId, filter: &ResultFilter, limit: u32) -> Resu
     Ok(tx.prepare_cached(&sql)?.execute(&parameters[..])? as u64)
 }
 
-const OLD_PREIMAGES: &str = "DELETE FROM cache_preimages WHERE rowid IN (
-    SELECT rowid FROM cache_preimages AS p WHERE created_at < ?
-        AND NOT EXISTS (SELECT 1 FROM step_cache AS c WHERE c.org_id = p.org_id AND c.key = p.key) LIMIT ?)";
+// Looks past all that are needed, so it is for a reader: no commit waits for it.
+const OLD_PREIMAGES: &str = "SELECT org_id, key FROM cache_preimages AS p WHERE created_at < ?
+    AND NOT EXISTS (SELECT 1 FROM step_cache AS c WHERE c.org_id = p.org_id AND c.key = p.key) LIMIT ?";
+
+const FORGET_PREIMAGE: &str = "DELETE FROM cache_preimages WHERE org_id = ?1 AND key = ?2
+    AND NOT EXISTS (SELECT 1 FROM step_cache WHERE org_id = ?1 AND key = ?2)";
+
+/// Removes those of them that still no result has.
+fn forget_preimages(tx: &Connection, old: &[(OrgId, Digest)]) -> Result<u64> {
+    let mut statement = tx.prepare_cached(FORGET_PREIMAGE)?;
+    let mut gone = 0;
+    for (org, key) in old {
+        gone += statement.execute(params![org.0, key.0])? as u64;
+    }
+    Ok(gone)
+}
 
 fn disown(tx: &Connection, org: OrgId, workflow: &str, step: &str) -> Result<u64> {
     let sql = "INSERT INTO cache_epochs (org_id, workflow, step_id, epoch) VALUES (?, ?, ?, 1)
@@ -253,8 +266,14 @@ impl CacheStore for SqliteStore {
     }
 
     async fn forget_preimages(&self, before: Timestamp, limit: u32) -> Result<u64> {
-        let removed = move |tx: &Connection| Ok(tx.prepare_cached(OLD_PREIMAGES)?.execute(params![before.0, limit])?);
-        Ok(self.write(removed).await? as u64)
+        let old = move |conn: &Connection| {
+            all(conn, OLD_PREIMAGES, params![before.0, limit], |row| {
+                let mut columns = Columns::of(row);
+                Ok((columns.org()?, columns.digest()?))
+            })
+        };
+        let old = self.read(old).await?;
+        self.write(move |tx| forget_preimages(tx, &old)).await
     }
 
     async fn disown(&self, org: OrgId, workflow: &str, step: Option<&str>) -> Result<u64> {
@@ -276,7 +295,7 @@ mod tests {
     #[test]
     fn nothing_about_results_scans_them() {
         let schema = schema();
-        for sql in [OF_RUN, FOUND, OLD_PREIMAGES] {
+        for sql in [OF_RUN, FOUND, OLD_PREIMAGES, FORGET_PREIMAGE] {
             let plan = plan(&schema, sql);
             assert!(!plan.contains("SCAN"), "{plan}");
         }
