@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use milepost_core::cache::Trust;
 use milepost_core::document;
 use milepost_core::event::BaseRun;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
 use milepost_core::json::Json;
 use milepost_core::limits::Limits;
-use milepost_core::plan::{Action, Plan, PlanStep, Runtime};
+use milepost_core::plan::{Action, Plan, PlanStep, Rebuild, Runtime};
 use milepost_core::record::EventRow;
 use milepost_core::run::{Command, RunState, Signal, StartRun, Starting};
 use milepost_core::status::RunStatus;
@@ -22,7 +23,7 @@ use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, SystemClock};
 use crate::committer::{Accepted, Committer, Inbox, LimitedQueues, Parts, RequestKind, restore_with};
-use crate::definitions::{Collector, Definitions, DefinitionsConfig, definition_of};
+use crate::definitions::{Collector, Definitions, DefinitionsConfig, Target, definition_of};
 use crate::error::EngineError;
 use crate::executor::Executor;
 use crate::logs::{LogHandle, LogWriter};
@@ -122,12 +123,15 @@ pub struct NewRun {
     pub trace: Option<TraceContext>,
     /// Where the plan came from (see [`definition_of`]); kept with the run for people to read.
     pub definition: Option<Json>,
+    /// Whose results its steps may have (see [`Engine::trust_in`]).
+    pub trust: Trust,
 }
 
 impl Default for NewRun {
     fn default() -> Self {
         let payload = Json::trusted("{}");
-        NewRun { payload, request_id: None, priority: 0, start_at: None, trace: None, definition: None }
+        let trust = Trust::Open;
+        NewRun { payload, request_id: None, priority: 0, start_at: None, trace: None, definition: None, trust }
     }
 }
 
@@ -229,6 +233,7 @@ impl Engine {
             node,
             store: store.clone(),
             plans: plans.clone(),
+            secrets: secrets.clone(),
             clock: config.clock.clone(),
             limits: config.limits.clone(),
             executor: executor.clone(),
@@ -389,7 +394,16 @@ impl Engine {
     pub async fn start(&self, workflow: &str, new: NewRun) -> Result<Accepted, EngineError> {
         let (plan, target) = self.resolve_target(workflow).await?;
         let definition = Some(definition_of(workflow, &target, None));
-        self.start_plan(&plan, NewRun { definition, ..new }).await
+        let trust = self.trust_in(&plan, &target).await?;
+        self.start_plan(&plan, NewRun { definition, trust, ..new }).await
+    }
+
+    /// Whose results the steps of a run may have that follows what a reference means.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn trust_in(&self, plan: &Plan, target: &Target) -> Result<Trust, EngineError> {
+        self.definitions.trust_in(self.org, plan, target).await
     }
 
     /// Starts a run of a document that need not be deployed.
@@ -407,7 +421,7 @@ impl Engine {
     /// # Errors
     /// The run does not fit the plan.
     pub async fn start_plan(&self, plan: &Arc<Plan>, new: NewRun) -> Result<Accepted, EngineError> {
-        self.start_from(plan, new, None).await
+        self.start_from(plan, new, None, None).await
     }
 
     pub(crate) async fn start_from(
@@ -415,10 +429,11 @@ impl Engine {
         plan: &Arc<Plan>,
         new: NewRun,
         base: Option<BaseRun>,
+        rebuild: Option<Rebuild>,
     ) -> Result<Accepted, EngineError> {
         check_skills(plan, &self.executor, self.workers)?;
         self.plans.ready(self.org, plan).await?;
-        let start = StartRun { base, ..self.start_run(new, self.new_run_id()) };
+        let start = StartRun { base, rebuild, ..self.start_run(new, self.new_run_id()) };
         self.inbox.ask(RequestKind::Start { start: Box::new(start), plan: plan.clone() }).await
     }
 
@@ -452,6 +467,8 @@ impl Engine {
             trace: new.trace,
             definition: new.definition,
             base: None,
+            trust: new.trust,
+            rebuild: None,
         }
     }
 

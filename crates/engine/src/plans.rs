@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use milepost_core::cache::Trust;
 use milepost_core::document::{self, Loaded};
 use milepost_core::hash::Digest;
 use milepost_core::id::{OrgId, RunId};
@@ -89,6 +90,11 @@ impl Plans {
     pub(crate) async fn resolve(&self, org: OrgId, reference: &str) -> Result<(Arc<Plan>, Target), EngineError> {
         let target = self.definitions.resolve(org, reference).await?;
         Ok((self.of(org, &target).await?, target))
+    }
+
+    /// Whose results a run may take that follows what a reference means.
+    pub(crate) async fn trust_in(&self, org: OrgId, plan: &Plan, target: &Target) -> Result<Trust, EngineError> {
+        self.definitions.trust_in(org, plan, target).await
     }
 
     /// The plan of what a reference means.

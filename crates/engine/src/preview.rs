@@ -27,7 +27,7 @@ pub struct PlannedStep {
     pub step_id: String,
     pub skill: String,
     pub decision: StepDecision,
-    /// A stable word: `no_cache`, `fails`, `condition` or `depends_on_run`.
+    /// A stable word: `no_cache`, `cache`, `fails`, `condition` or `depends_on_run`.
     pub reason: &'static str,
     /// The same as a sentence.
     pub message: String,
@@ -40,7 +40,7 @@ pub struct PlannedStep {
 #[serde(rename_all = "snake_case")]
 pub enum StepDecision {
     Run,
-    /// The result of an earlier run is used. Never so far: results are not kept.
+    /// The result of an earlier run is used. Not told so far: results are looked up when a step is ready.
     Reuse,
     /// Only the run itself will tell.
     Unknown,
@@ -121,9 +121,10 @@ impl PlannedStep {
     fn of(plan: &Plan, preview: StepPreview) -> PlannedStep {
         let step = plan.step(preview.step);
         let (decision, reason, message) = match preview.outlook {
-            StepOutlook::Runs => {
-                (StepDecision::Run, "no_cache", "results of steps are not kept, so it runs".to_owned())
+            StepOutlook::Runs if step.cache.enabled => {
+                (StepDecision::Unknown, "cache", "it runs unless its result is kept from an earlier run".to_owned())
             }
+            StepOutlook::Runs => (StepDecision::Run, "no_cache", "its results are not kept, so it runs".to_owned()),
             StepOutlook::Fails(why) => (StepDecision::Run, "fails", format!("it will fail: {why}")),
             StepOutlook::Skipped => (StepDecision::Skip, "condition", "its condition is not true".to_owned()),
             StepOutlook::Unknown => {

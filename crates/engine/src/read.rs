@@ -215,7 +215,7 @@ impl Reader<'_> {
 
 /// Keeps the value that a row carries, if it carries one that a view shows.
 fn keep(carried: &mut Carried, row: &EventRow) {
-    if matches!(&*row.event_type, "StepCompleted" | "RunQueued")
+    if matches!(&*row.event_type, "StepCompleted" | "StepSkipped" | "RunQueued")
         && let Ok(value) = codec::carried_value(row)
     {
         carried.insert(row.seq, value);

@@ -64,12 +64,25 @@ impl Retention {
             }
         }
         self.store.outbox().forget_dead(self.before(self.clock.now())).await?;
+        self.forget_preimages().await?;
         if forgotten.runs > 0 || forgotten.partitions > 0 {
             let Forgotten { runs, partitions, .. } = forgotten;
             tracing::info!(runs, partitions, "runs that ended long ago are forgotten");
         }
         let blobs_left = self.remove_blobs().await?;
         Ok(if forgotten.more || blobs_left { BLOCKED } else { INTERVAL })
+    }
+
+    /// What keys were made of under which nothing is kept: of attempts that failed, of results that were evicted.
+    async fn forget_preimages(&self) -> Result<()> {
+        loop {
+            let begun = Instant::now();
+            let gone = self.store.cache().forget_preimages(self.before(self.clock.now()), BATCH).await?;
+            if gone < u64::from(BATCH) {
+                return Ok(());
+            }
+            tokio::time::sleep(pause_after(begun.elapsed())).await;
+        }
     }
 
     /// Removes what runs that are gone have in the blob store, then the note that there is something. Whoever dies in the

@@ -1,15 +1,17 @@
 //! Update runs: a run that was, with changes.
 //!
-//! Today an update run runs all its steps; what need not run again is known once results of steps are kept.
+//! Which of its steps need not run again is told by their keys, as in every run; those that are to be rebuilt run whatever
+//! is kept.
 
 use std::sync::Arc;
 
+use milepost_core::cache::Trust;
 use milepost_core::change::{ChangeRequest, apply_changes};
 use milepost_core::codec;
 use milepost_core::event::BaseRun;
 use milepost_core::id::RunId;
-use milepost_core::json::Json;
-use milepost_core::plan::Plan;
+use milepost_core::plan::{Plan, Rebuild};
+use milepost_core::record::EventRow;
 
 use crate::committer::Accepted;
 use crate::engine::{Engine, NewRun};
@@ -20,6 +22,7 @@ pub(crate) struct Update {
     pub(crate) plan: Arc<Plan>,
     pub(crate) new: NewRun,
     pub(crate) base: BaseRun,
+    pub(crate) rebuild: Option<Rebuild>,
 }
 
 impl Engine {
@@ -37,7 +40,7 @@ impl Engine {
         new: NewRun,
     ) -> Result<Accepted, EngineError> {
         let update = self.prepare(base, plan, changes, new).await?;
-        self.start_from(&update.plan, update.new, Some(update.base)).await
+        self.start_from(&update.plan, update.new, Some(update.base), update.rebuild).await
     }
 
     pub(crate) async fn prepare(
@@ -48,22 +51,30 @@ impl Engine {
         new: NewRun,
     ) -> Result<Update, EngineError> {
         let head = self.head(base).await?;
-        let plan = match plan {
-            Some(plan) => plan,
-            None => self.unnumbered(self.plans.by_hash(head.org, head.plan_hash).await?).await?,
+        let first = self.first_event(base).await?;
+        let corrupt = |reason: String| EngineError::Corrupt { run: base, reason };
+        let (plan, trust) = match plan {
+            Some(plan) => (plan, new.trust),
+            None => {
+                let plan = self.plans.by_hash(head.org, head.plan_hash).await?;
+                // One that was patched no longer follows a tag.
+                let trust = match plan.after {
+                    None => codec::carried_trust(&first).map_err(|error| corrupt(error.to_string()))?,
+                    Some(_) => Trust::Open,
+                };
+                (self.unnumbered(plan).await?, trust)
+            }
         };
-        let payload = self.payload_of(base).await?;
+        let payload = codec::carried_value(&first).map_err(|error| corrupt(error.to_string()))?;
+        let payload = payload.ok_or_else(|| corrupt("its first event has no payload".to_owned()))?;
         let changed = apply_changes(&plan, &payload, &changes, self.limits())?;
         let types = changes.into_iter().map(|change| change.kind).collect();
-        let new = NewRun { payload: changed.payload, ..new };
-        Ok(Update { plan, new, base: BaseRun { run: base, changes: types } })
+        let new = NewRun { payload: changed.payload, trust, ..new };
+        Ok(Update { plan, new, base: BaseRun { run: base, changes: types }, rebuild: changed.rebuild })
     }
 
-    async fn payload_of(&self, run: RunId) -> Result<Json, EngineError> {
+    async fn first_event(&self, run: RunId) -> Result<EventRow, EngineError> {
         let rows = self.store.events_at(self.org, run, &[1]).await?;
-        let first = rows.first().ok_or(EngineError::NoSuchRun(run))?;
-        let corrupt = |reason: String| EngineError::Corrupt { run, reason };
-        let payload = codec::carried_value(first).map_err(|error| corrupt(error.to_string()))?;
-        payload.ok_or_else(|| corrupt("its first event has no payload".to_owned()))
+        rows.into_iter().next().ok_or(EngineError::NoSuchRun(run))
     }
 }

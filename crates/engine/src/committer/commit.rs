@@ -83,7 +83,8 @@ impl Committer {
             Ok(opened) => opened,
             Err(error) => {
                 tracing::warn!(node = %self.parts.node, %error, "questions cannot be answered");
-                return self.fail_asking(asking, &error);
+                self.fail_asking(asking, &error);
+                return self.let_go_impatient();
             }
         };
         let mut taken = Taken::default();
@@ -121,6 +122,7 @@ impl Committer {
                 key.map(|key| Question::SlotsHeld { org: *org, key }).into_iter().collect()
             }
             Asking::Limited(tasks) => Committer::limit_questions(tasks),
+            Asking::Results { org, run, questions } => self.result_questions(*org, *run, questions),
         }
     }
 
@@ -129,7 +131,7 @@ impl Committer {
         let asking = std::mem::take(&mut self.pending.asking);
         let runs = asking.iter().filter_map(|ask| match ask {
             Asking::Slot { org, run } => Some((*org, *run)),
-            Asking::Start { .. } | Asking::Limited(_) => None,
+            Asking::Start { .. } | Asking::Limited(_) | Asking::Results { .. } => None,
         });
         // One that cannot be read is asked for again by the sweep.
         self.load(runs.collect()).await;
@@ -153,9 +155,14 @@ impl Committer {
                 self.decide_limited(tasks, questions, answers, &mut follow_ups).await;
                 continue;
             }
+            if let Asking::Results { org, run, questions: asked } = ask {
+                let answers = answers.by_ref().take(questions.len()).collect();
+                self.decide_results(org, run, asked, answers, &mut follow_ups).await;
+                continue;
+            }
             let facts = Facts::of(questions, answers.by_ref().take(questions.len()));
             match ask {
-                Asking::Limited(_) => {}
+                Asking::Limited(_) | Asking::Results { .. } => {}
                 Asking::Start { with: Some(with), .. } if !self.pending.stands(with) => {}
                 Asking::Start { start, slot, kind, reply, with } => {
                     let super::RequestKind::Start { start: asked, .. } = &kind else { continue };
@@ -229,6 +236,7 @@ impl Committer {
                 }
                 Asking::Start { kind, reply, .. } => Decided { kind, reply, answer: Err(copy(error).into()) }.tell(),
                 Asking::Slot { org, run } => self.later(Request::try_slot(org, run)),
+                Asking::Results { org, run, .. } => self.later(Request::revive(org, run)),
                 Asking::Limited(tasks) => {
                     for task in tasks {
                         self.offers.give_back(task.offer);
@@ -491,7 +499,7 @@ impl Facts {
             match answer {
                 Answer::SlotsHeld(held) => facts.slots_held = held,
                 Answer::RunOfRequest(run) => facts.run_of_request = run,
-                Answer::Event(_) | Answer::Limits(_) => {}
+                Answer::Event(_) | Answer::Limits(_) | Answer::Results(_) | Answer::Epochs(_) => {}
             }
         }
         facts

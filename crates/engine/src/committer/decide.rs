@@ -236,8 +236,11 @@ impl Committer {
                 self.parts.telemetry.metrics.timers_late.record(now.ms_since(due_at) as f64 / 1000.0);
             }
             self.record(run, expected_seq, decision, None, follow_ups);
-        } else if !decision.missing.is_empty() {
-            follow_ups.push_back(FollowUp::Missing { org, run, seqs: decision.missing });
+        } else {
+            if !decision.missing.is_empty() {
+                follow_ups.push_back(FollowUp::Missing { org, run, seqs: decision.missing });
+            }
+            self.ask_results(org, run, decision.cache);
         }
         match refused {
             Some(message) => Err(Rejection { kind: RejectionKind::Conflict, code: "signal_rejected", message }.into()),
@@ -311,6 +314,9 @@ impl Committer {
             entry.owned = !decision.events.is_empty();
         }
         for event in &decision.events {
+            if let Body::StepReused(reused) = &event.body {
+                pending.reused_bytes += reused.output.len();
+            }
             if let Some(status) = event.body.run_status() {
                 if status == RunStatus::Running && entry.started_at.is_none() {
                     entry.started_at = Some(event.at);
@@ -362,6 +368,7 @@ impl Committer {
                 Effect::CancelTask { task } => pending.cancel.push(task),
                 Effect::Timer(TimerChange::Arm { seq, due_at }) => pending.timers.push(TimerWrite::Arm { seq, due_at }),
                 Effect::Timer(TimerChange::Disarm { seq }) => pending.timers.push(TimerWrite::Disarm { seq }),
+                Effect::Cache(change) => pending.change_results(change, now),
                 Effect::StartChild(child) => follow_ups.push_back(FollowUp::StartChild { org, child, with }),
                 Effect::StopChild { child, terminate } => {
                     follow_ups.push_back(FollowUp::Command {
@@ -398,6 +405,7 @@ impl Committer {
                 pending.tasks.insert(task, TaskWrite::Withdraw(task));
             }
         }
+        entry.asking = !decision.cache.is_empty();
         pending.at_rest = entry.at_rest();
         if waits_for_slot {
             self.pending.asking.push(Asking::Slot { org, run });
@@ -405,6 +413,7 @@ impl Committer {
         if !decision.missing.is_empty() {
             follow_ups.push_back(FollowUp::Missing { org, run, seqs: decision.missing });
         }
+        self.ask_results(org, run, decision.cache);
     }
 
     /// Takes a run out of the gathering batch, with those that stand or fall with it, and forgets their states; what was

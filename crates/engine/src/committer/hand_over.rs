@@ -83,7 +83,10 @@ impl Committer {
         }
         requests.append(&mut self.again);
         self.take(requests).await;
-        self.let_go_impatient();
+        // What is ready may have to be run, or not: that is known when the batch goes off.
+        if !self.pending.asking.iter().any(|ask| matches!(ask, Asking::Results { .. })) {
+            self.let_go_impatient();
+        }
     }
 
     /// Offers that do not wait and were given nothing. One that was given something is looked at again when it is known

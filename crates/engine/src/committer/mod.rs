@@ -22,6 +22,7 @@ mod load;
 mod offers;
 mod pending;
 mod pushes;
+mod results;
 mod self_patch;
 mod start;
 mod states;
@@ -33,7 +34,7 @@ use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::json::Json;
 use milepost_core::limits::Limits;
-use milepost_core::plan::Plan;
+use milepost_core::plan::{Plan, StepIndex};
 use milepost_core::run::{Command, StartRun};
 use milepost_core::status::RunStatus;
 use milepost_store::Store;
@@ -45,6 +46,7 @@ use crate::executor::Executor;
 use crate::outbox::Outbox;
 use crate::plans::Plans;
 use crate::projector::{Committed, ProjectorHandle};
+use crate::secrets::Secrets;
 use crate::telemetry::Telemetry;
 use crate::timers::TimerHandle;
 use crate::watch::Watchers;
@@ -281,6 +283,8 @@ pub(crate) struct Committer {
     passed: Vec<Mark>,
     /// By plan: whether this node has all its skills.
     runnable: HashMap<Digest, bool>,
+    /// By plan: the steps whose results depend on variables or secrets.
+    surrounded: HashMap<Digest, Arc<[StepIndex]>>,
     /// Requests for runs that cannot be read before the batch on its way has arrived.
     held: Vec<Request>,
     /// Steps handed out by batches of which nobody knows whether they were written.
@@ -295,6 +299,7 @@ pub(crate) struct Parts {
     pub(crate) node: NodeId,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) plans: Arc<Plans>,
+    pub(crate) secrets: Arc<Secrets>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: Limits,
     pub(crate) executor: Executor,
@@ -330,6 +335,7 @@ impl Committer {
             marks: Vec::new(),
             passed: Vec::new(),
             runnable: HashMap::new(),
+            surrounded: HashMap::new(),
             held: Vec::new(),
             unsure: HashMap::new(),
             known: HashMap::new(),

@@ -7,12 +7,12 @@ use std::time::Instant;
 use milepost_core::codec;
 use milepost_core::event::Event;
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
-use milepost_core::plan::Plan;
-use milepost_core::run::{SlotQuestion, Starting, Task, TaskRef};
+use milepost_core::plan::{CacheScope, Plan};
+use milepost_core::run::{CacheChange, CacheQuestions, SlotQuestion, Starting, Task, TaskRef};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Batch, CheckpointRow, HeadWrite, NewHead, OutboxWrite, PatchedHead, RateWrite, RunWrite, SlotWrite, StatusWrite,
-    TaskWrite, TimerWrite,
+    Batch, CacheWrite, CheckpointRow, HeadWrite, KeptWrite, NewHead, OutboxWrite, PatchedHead, RateWrite, ResultKey,
+    RunWrite, SlotWrite, StatusWrite, TaskWrite, TimerWrite,
 };
 
 use super::limits::LimitedTask;
@@ -75,6 +75,10 @@ pub(super) struct RunPending {
     pub(super) outbox: Vec<OutboxWrite>,
     pub(super) slot: Option<SlotWrite>,
     pub(super) checkpoint: Option<CheckpointRow>,
+    /// What becomes of results.
+    pub(super) cache: Option<Box<CacheWrite>>,
+    /// Bytes of results that were taken.
+    pub(super) reused_bytes: usize,
     pub(super) execute: Vec<Task>,
     /// What workers are given, by their offers.
     pub(super) hand_over: Vec<(u64, Handed)>,
@@ -98,6 +102,27 @@ impl RunPending {
     pub(super) fn handed_out(&mut self, ready_since: Instant) {
         if self.ready_since.len() < self.execute.len() + self.hand_over.len() {
             self.ready_since.push(ready_since);
+        }
+    }
+
+    pub(super) fn change_results(&mut self, change: CacheChange, at: Timestamp) {
+        let (run, plan) = (self.run, self.plan.clone());
+        let place = |key, scope| ResultKey { key, run: (scope == CacheScope::RunOnly).then_some(run) };
+        let none = || CacheWrite { at, preimages: Vec::new(), kept: Vec::new(), used: Vec::new(), run_ended: false };
+        let cache = self.cache.get_or_insert_with(|| Box::new(none()));
+        match change {
+            CacheChange::Preimage { key, preimage } => cache.preimages.push((key, preimage)),
+            CacheChange::Keep(kept) => cache.kept.push(KeptWrite {
+                key: place(kept.key, kept.scope),
+                workflow: plan.name.clone(),
+                step_id: plan.step(kept.step).id.clone(),
+                trust: kept.trust,
+                output: kept.output,
+                seq: kept.seq,
+                duration_ms: kept.duration_ms,
+            }),
+            CacheChange::Used { key, scope } => cache.used.push(place(key, scope)),
+            CacheChange::RunEnded => cache.run_ended = true,
         }
     }
 
@@ -127,6 +152,7 @@ impl RunPending {
             outbox: self.outbox.clone(),
             slot: self.slot.clone(),
             checkpoint: self.checkpoint.clone(),
+            cache: self.cache.clone(),
         }
     }
 }
@@ -176,6 +202,12 @@ pub(super) enum Asking {
     },
     /// Steps for workers under limits.
     Limited(Vec<LimitedTask>),
+    /// Ready steps whose results may be there.
+    Results {
+        org: OrgId,
+        run: RunId,
+        questions: CacheQuestions,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -243,6 +275,8 @@ impl Pending {
                 outbox: Vec::new(),
                 slot: None,
                 checkpoint: None,
+                cache: None,
+                reused_bytes: 0,
                 execute: Vec::new(),
                 hand_over: Vec::new(),
                 ready_since: Vec::new(),

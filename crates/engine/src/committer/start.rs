@@ -90,6 +90,10 @@ impl Committer {
         }) {
             Ok((plan, target)) => {
                 self.parts.plans.ready_soon(org, &plan);
+                let trust = match self.parts.plans.trust_in(org, &plan, &target).await {
+                    Ok(trust) => trust,
+                    Err(error) => return self.postpone(org, with.run, &error),
+                };
                 let start = StartRun {
                     org,
                     run,
@@ -101,6 +105,8 @@ impl Committer {
                     trace: Some(child.trace),
                     base: None,
                     definition: Some(definition_of(&child.reference, &target, None)),
+                    trust,
+                    rebuild: None,
                 };
                 self.decide_start(start, plan, None, Some(with), follow_ups);
             }

@@ -27,6 +27,8 @@ pub(super) struct Entry {
     pub(super) inline: bool,
     /// Steps that are ready may be in line for workers.
     pub(super) in_line: bool,
+    /// It is not known yet whether steps that are ready have to run: they are in no line.
+    pub(super) asking: bool,
     /// Tells this reading of the run from later ones.
     pub(super) generation: u64,
     pub(super) started_at: Option<Timestamp>,
@@ -44,7 +46,7 @@ impl Entry {
 
     /// Nobody is at work for the run, and nobody of this node should be. What is in line for workers has rows of its own.
     pub(super) fn at_rest(&self) -> bool {
-        !self.needs_node() && !self.state.has_leases()
+        !self.needs_node() && !self.state.has_leases() && !self.asking
     }
 }
 
@@ -108,6 +110,7 @@ impl States {
             elsewhere,
             inline,
             in_line,
+            asking: false,
             generation,
             started_at,
             busy: 0,

@@ -2,11 +2,13 @@
 
 use milepost_core::document;
 use milepost_core::id::OrgId;
+use milepost_core::plan::Plan;
 use milepost_store::StoreError;
 use milepost_store::rows::TagRow;
 use serde::{Deserialize, Serialize};
 
 use super::moves::Destination;
+use super::reference::Target;
 use super::{DefinitionError, Definitions, Moving};
 use crate::error::EngineError;
 
@@ -66,6 +68,27 @@ impl Definitions {
         }
         tracing::info!(tag, by, protection = text, "what protects a tag was changed");
         Ok(TagRow { protection: text, ..now })
+    }
+
+    /// Whose results the steps of a run may have that follows what a reference means: those of a protected tag that is
+    /// where the reference found it. Costs nothing where no results are kept.
+    pub(crate) async fn trust_in(
+        &self,
+        org: OrgId,
+        plan: &Plan,
+        target: &Target,
+    ) -> Result<milepost_core::cache::Trust, EngineError> {
+        use milepost_core::cache::Trust as RunTrust;
+        let Some((tag, _)) = target.tag.as_ref().filter(|_| plan.steps.iter().any(|step| step.cache.enabled)) else {
+            return Ok(RunTrust::Open);
+        };
+        let row = self.store.definitions().tag(org, tag).await?;
+        let Some(row) = row.filter(|row| row.revision_id == target.revision_id) else { return Ok(RunTrust::Open) };
+        Ok(match Protection::of(&row)? {
+            Some(Protection { trust: Trust::Protected, .. }) => RunTrust::Protected,
+            // What takes anybody's results may have made its own of them.
+            Some(Protection { trust: Trust::Any, .. }) | None => RunTrust::Open,
+        })
     }
 
     pub(super) fn check_mover(&self, tag: &str, moving: &Moving, now: Option<&TagRow>) -> Result<(), EngineError> {

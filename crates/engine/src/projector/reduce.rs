@@ -184,6 +184,12 @@ impl Projection {
                     row.end(StepStatus::Skipped, event.at);
                     row.skip_reason = Some(*reason);
                 }
+                Body::StepReused(reused) => {
+                    row.end(StepStatus::Skipped, event.at);
+                    row.skip_reason = Some(SkipReason::CacheHit);
+                    row.input_hash = Some(reused.input_hash);
+                    row.output_seq = Some(event.seq);
+                }
                 Body::StepRetryScheduled { .. } => {
                     row.status = StepStatus::Pending;
                     row.ended_at = None;

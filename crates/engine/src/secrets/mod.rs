@@ -16,11 +16,12 @@ mod redact;
 mod value;
 mod vault;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
 use milepost_core::limits::Limits;
 use milepost_core::plan::PlanStep;
@@ -49,6 +50,8 @@ const CACHED_US: i64 = 5_000_000;
 const CACHED: usize = 1000;
 /// How long an attempt waits for its secrets.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a commit waits to be told a version.
+const VERSION_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Finds secrets, and keeps those in the database.
 pub struct Secrets {
@@ -119,6 +122,32 @@ impl Secrets {
         };
         let names = step.env.iter().filter(|name| !is_ours(name));
         names.filter_map(|name| Some((name.to_string(), std::env::var(&**name).ok()?))).collect()
+    }
+
+    /// What a step's variables are, without telling it: the hash of each that is set.
+    pub(crate) fn env_hashes(&self, step: &PlanStep) -> BTreeMap<Arc<str>, Option<Digest>> {
+        let given = self.env_of(step);
+        let hash =
+            |name: &str| given.iter().find(|(set, _)| set == name).map(|(_, value)| Digest::of(value.as_bytes()));
+        step.env.iter().map(|name| (name.clone(), hash(name))).collect()
+    }
+
+    /// Which versions of secrets a step would be given. One that cannot be told at once is like no other.
+    pub(crate) async fn versions(
+        &self,
+        org: OrgId,
+        references: &[(Arc<str>, Arc<str>)],
+    ) -> BTreeMap<Arc<str>, Arc<str>> {
+        let mut versions = BTreeMap::new();
+        for (name, reference) in references {
+            let found = tokio::time::timeout(VERSION_PATIENCE, self.find(org, reference)).await;
+            let version = match found {
+                Ok(Ok(known)) => known.version,
+                _ => format!("unknown:{}", self.clock.now().0).into(),
+            };
+            versions.insert(name.clone(), version);
+        }
+        versions
     }
 
     async fn find(&self, org: OrgId, reference: &Arc<str>) -> Result<Known, SkillError> {

@@ -191,7 +191,7 @@ by_event_type! {
     step_started: Body::StepStarted(_) => "StepStarted",
     step_completed: Body::StepCompleted { .. } => "StepCompleted",
     step_failed: Body::StepFailed { .. } => "StepFailed",
-    step_skipped: Body::StepSkipped { .. } => "StepSkipped",
+    step_skipped: Body::StepSkipped { .. } | Body::StepReused(_) => "StepSkipped",
     step_retry_scheduled: Body::StepRetryScheduled { .. } => "StepRetryScheduled",
     signal_accepted: Body::SignalAccepted { .. } => "SignalAccepted",
     signal_rejected: Body::SignalRejected { .. } => "SignalRejected",
@@ -286,7 +286,7 @@ impl Metrics {
             match &event.body {
                 Body::StepCompleted { .. } => self.steps_completed.increment(1),
                 Body::StepFailed { .. } => self.steps_failed.increment(1),
-                Body::StepSkipped { .. } => self.steps_skipped.increment(1),
+                Body::StepSkipped { .. } | Body::StepReused(_) => self.steps_skipped.increment(1),
                 Body::RunCompleted => self.runs_completed.increment(1),
                 Body::RunFailed { .. } => self.runs_failed.increment(1),
                 Body::RunCancelled { .. } => self.runs_cancelled.increment(1),

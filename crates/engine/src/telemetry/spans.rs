@@ -91,7 +91,7 @@ impl RunSpans {
                 self.open.insert(step, Open { since: at, logical_attempt, engine_attempt, started });
             }
             (Body::StepCompleted { .. }, Some(step)) => self.close(step, at, &Outcome::Completed),
-            (Body::StepSkipped { .. }, Some(step)) => self.close(step, at, &Outcome::Skipped),
+            (Body::StepSkipped { .. } | Body::StepReused(_), Some(step)) => self.close(step, at, &Outcome::Skipped),
             (Body::StepFailed { error }, Some(step)) => {
                 // One that could not even begin is an attempt, too: of no length.
                 let (logical_attempt, engine_attempt) = (event.logical_attempt, event.engine_attempt);

@@ -300,6 +300,9 @@ impl Store for Faulty {
     fn definitions(&self) -> &dyn milepost_store::DefinitionStore {
         self.inner.definitions()
     }
+    fn cache(&self) -> &dyn milepost_store::CacheStore {
+        self.inner.cache()
+    }
     fn secrets(&self) -> &dyn milepost_store::SecretStore {
         self.inner.secrets()
     }

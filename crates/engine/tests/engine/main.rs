@@ -21,6 +21,7 @@ mod projections;
 mod push;
 mod reading;
 mod receiver;
+mod results;
 mod scenarios;
 mod secrets;
 mod signals;

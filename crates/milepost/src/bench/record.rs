@@ -80,6 +80,10 @@ macro_rules! pass_on {
                 self.store.name()
             }
 
+            fn cache(&self) -> &dyn milepost_store::CacheStore {
+                self.store.cache()
+            }
+
             fn secrets(&self) -> &dyn milepost_store::SecretStore {
                 self.store.secrets()
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use milepost_core::cache::Trust;
 use milepost_core::change::ChangeRequest;
 use milepost_core::document::{self, Loaded};
 use milepost_core::id::RunId;
@@ -108,7 +109,8 @@ impl StartBody {
         trace: Option<TraceContext>,
     ) -> Result<Request> {
         self.check()?;
-        let (plan, definition) = definition(engine, self.workflow, self.document, self.patch, keep).await?;
+        let Definition { plan, from, trust } =
+            definition(engine, self.workflow, self.document, self.patch, keep).await?;
         let subject = match (self.base_run_id, plan) {
             (Some(base), plan) => {
                 let changes = self.changes.unwrap_or_default().into_iter().map(ChangeRequest::from).collect();
@@ -123,7 +125,8 @@ impl StartBody {
             priority: self.priority.unwrap_or(0),
             start_at: self.start_at,
             trace,
-            definition,
+            definition: from,
+            trust,
         };
         Ok(Request { subject, new })
     }
@@ -153,21 +156,32 @@ impl StartBody {
     }
 }
 
-/// The definition that is named or comes along, with the patch applied; and where it came from.
+/// What is to run, where it came from, and whose results it may take.
+#[derive(Default)]
+struct Definition {
+    plan: Option<Arc<Plan>>,
+    from: Option<RawJson>,
+    trust: Trust,
+}
+
+/// The definition that is named or comes along, with the patch applied.
 async fn definition(
     engine: &Engine,
     workflow: Option<String>,
     document: Option<DocumentBody>,
     patch: Option<Value>,
     keep: Keep,
-) -> Result<(Option<Arc<Plan>>, Option<RawJson>)> {
+) -> Result<Definition> {
     let mut from = None;
     let loaded = match (workflow, document) {
         (Some(workflow), _) => {
             let (plan, target) = engine.resolve_target(&workflow).await?;
             from = Some(definition_of(&workflow, &target, patch.as_ref()));
             match &patch {
-                None => return Ok((Some(plan), from)),
+                None => {
+                    let trust = engine.trust_in(&plan, &target).await?;
+                    return Ok(Definition { plan: Some(plan), from, trust });
+                }
                 Some(ops) => engine.patch(&plan, ops).await?,
             }
         }
@@ -178,12 +192,13 @@ async fn definition(
                 Some(ops) => document::patch(&loaded.canonical, ops, engine.limits()).map_err(EngineError::from)?,
             }
         }
-        (None, None) => return Ok((None, None)),
+        (None, None) => return Ok(Definition::default()),
     };
-    match keep {
-        Keep::Yes => Ok((Some(engine.add(loaded).await?), from)),
-        Keep::No => Ok((Some(Arc::new(loaded.plan)), from)),
-    }
+    let plan = match keep {
+        Keep::Yes => engine.add(loaded).await?,
+        Keep::No => Arc::new(loaded.plan),
+    };
+    Ok(Definition { plan: Some(plan), from, trust: Trust::Open })
 }
 
 fn nothing_to_run() -> Problem {

@@ -20,7 +20,7 @@ impl Local {
         let engine = self.engine().await?;
         let NewRun { subject, payload, request_id, priority, start_at } = new;
         let trace = caller_trace();
-        let new = milepost_engine::NewRun { payload, request_id, priority, start_at, trace, definition: None };
+        let new = milepost_engine::NewRun { payload, request_id, priority, start_at, trace, ..Default::default() };
         let (accepted, outline) = match subject {
             Subject::Workflow(reference) => (engine.start(&reference, new).await?, None),
             Subject::Documents(documents) => {
