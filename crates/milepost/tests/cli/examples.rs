@@ -96,11 +96,33 @@ fn campaign() {
     let published = &run["output"]["publish"];
     assert_eq!(
         *published,
-        json!({"title": "All about tea", "images": 6, "track": "warm-harp.ogg", "model": "cup.glb"})
+        json!({"title": "All about tea", "level": 1, "images": 6, "track": "warm-harp.ogg", "model": "cup.glb"})
     );
     assert_eq!(step(&run, "cut")["output"]["shots"], 6);
     let still = completes("campaign.yaml", &["--payload", r#"{"video": false}"#]);
     assert_eq!(step(&still, "cut")["skip_reason"], "condition");
+}
+
+#[test]
+fn a_campaign_is_built_again_where_it_changes() {
+    let place = Place::new();
+    let payload = format!("@{}", example("campaign.json"));
+    place.run_json(&example("campaign.yaml"), &["--payload", &payload]);
+    let ran = |change: &str| -> Vec<String> {
+        let run = place.json(&["rebuild", "last", "--change", change]);
+        assert_eq!(run["status"], "completed", "{run}");
+        let steps = run["steps"].as_array().unwrap().iter().filter(|step| step["status"] == "completed");
+        // A list whose items are all there is nobody's work.
+        let steps = steps.map(|step| step["step_id"].as_str().unwrap().to_owned()).filter(|step| step != "shots");
+        steps.collect()
+    };
+    assert_eq!(ran(r#"audio.update={"prompt": "flute"}"#), ["bgm", "cut", "publish"]);
+    assert_eq!(ran(r#"intro.update={"style": "bold"}"#), ["cut", "intro"]);
+    assert_eq!(ran(r#"outcome.update={"text": "Tea is yours"}"#), ["game_config", "outcome"]);
+    assert_eq!(ran(r#"game_config.update={"level": 2}"#), ["game_config", "publish"]);
+    assert_eq!(ran(r#"asset3d.replace="pot.glb""#), ["asset3d", "game_config", "publish"]);
+    assert_eq!(ran(r#"audio.update={"prompt": "flute"}"#), [""; 0]);
+    assert_eq!(ran("full_rebuild=null").len(), 8 + 4);
 }
 
 #[test]

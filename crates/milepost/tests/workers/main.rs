@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
+mod campaign;
 mod chaos;
 #[path = "../common/mod.rs"]
 mod common;
