@@ -75,18 +75,45 @@ impl Committer {
                 // What it follows from is decided again, and then this is.
             }
             FollowUp::Command { org, run, command, with } => {
-                let failed = self.load(vec![(org, run)]).await;
-                match failed.get(&run).filter(|error| error.is_passing()) {
-                    Some(error) => self.postpone(org, with.run, error),
-                    None if self.decide_command(org, run, &command, None, follow_ups).is_ok() => {
-                        self.pending.join(with.run, run);
-                    }
-                    // It does not fit, or it can never be read: that must not keep the other from going on.
-                    None => {}
+                if let Err(error) = self.decide_with(org, run, &command, with, follow_ups).await {
+                    self.postpone(org, with.run, &error);
                 }
             }
             FollowUp::StartChild { org, child, with } => self.start_child(org, *child, with, follow_ups).await,
             FollowUp::Missing { org, run, seqs } => self.learn(org, run, seqs, follow_ups).await,
+        }
+    }
+
+    /// Decides what follows for a run from the decision about another. An error: not now, and so that decision must wait.
+    async fn decide_with(
+        &mut self,
+        org: OrgId,
+        run: RunId,
+        command: &Command,
+        with: With,
+        follow_ups: &mut FollowUps,
+    ) -> Result<(), EngineError> {
+        let mut reread = false;
+        loop {
+            let failed = self.load(vec![(org, run)]).await;
+            if let Some(error) = failed.get(&run).filter(|error| error.is_passing()) {
+                return Err(copy_of(error));
+            }
+            if self.decide_command(org, run, command, None, follow_ups).is_ok() || self.pending.get(run).is_some() {
+                // Both are written or neither: if another node went on with this run meanwhile, all of it is decided again.
+                self.pending.join(with.run, run);
+                return Ok(());
+            }
+            if self.is_on_its_way(run) {
+                return Err(StoreError::Unavailable("whether the run went on is not known yet".to_owned()).into());
+            }
+            if reread {
+                // It does not fit, or it can never be read: that must not keep the other from going on.
+                return Ok(());
+            }
+            // It does not fit what is at hand; but another node may have gone on since that was read.
+            self.states.forget(run);
+            reread = true;
         }
     }
 

@@ -16,13 +16,14 @@ on! {
         a_pause_through_another_node_holds_back_steps,
         a_node_that_dies_is_replaced_by_one_that_had_sent_a_signal,
         children_on_two_nodes_end_together,
+        a_child_ends_on_a_node_that_knows_its_parent_from_before,
         a_run_is_not_taken_from_a_node_that_works_on_it,
         what_a_node_does_not_know_is_read_before_it_is_refused,
         what_a_node_ended_before_it_died_is_projected_by_the_owner,
         a_signal_through_a_node_without_the_skill_leaves_the_step_to_one_that_has_it,
         of_two_who_saw_the_same_run_one_is_heard,
     ],
-    postgres: [of_two_who_saw_the_same_run_one_is_heard, signals_from_both_nodes_are_all_heard, a_wait_is_answered_through_another_node, a_step_is_cancelled_through_another_node, the_same_request_to_two_nodes_is_one_run]
+    postgres: [a_child_ends_on_a_node_that_knows_its_parent_from_before, of_two_who_saw_the_same_run_one_is_heard, signals_from_both_nodes_are_all_heard, a_wait_is_answered_through_another_node, a_step_is_cancelled_through_another_node, the_same_request_to_two_nodes_is_one_run]
 }
 
 async fn two(home: &Home, gate: &Gate) -> (Engine, Engine) {
@@ -90,6 +91,28 @@ steps:
     assert_eq!(ended(&a, id).await, RunStatus::Completed);
     b.flush_projections().await;
     sound(&a, id).await;
+    healthy(a.store()).await;
+}
+
+async fn a_child_ends_on_a_node_that_knows_its_parent_from_before(home: Home) {
+    let (a, b) = two(&home, &Gate::new()).await;
+    a.deploy("{name: inner, steps: {w: {skill: wait, input: {signal: end}}}}").await.unwrap();
+    let document = r#"
+name: outer
+steps:
+  first: {skill: wait, input: {signal: go}}
+  child: {skill: workflow, depends_on: [first], input: {ref: inner}}
+"#;
+    let id = start(&a, document, NewRun::default()).await;
+    send(&b, id, "hello").await;
+    // From here on what the other node has at hand is from before the child.
+    send(&a, id, "go").await;
+    let child = log(a.store(), id).await.iter().rev().find_map(|event| {
+        let data: serde_json::Value = serde_json::from_str(event.data.as_str()).unwrap();
+        data["child_run_id"].as_str().map(|child| child.parse().unwrap())
+    });
+    send(&b, child.expect("the child has begun"), "end").await;
+    assert_eq!(ended(&b, id).await, RunStatus::Completed);
     healthy(a.store()).await;
 }
 
