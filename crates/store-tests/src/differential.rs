@@ -13,9 +13,9 @@ use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Answer, Batch, CacheWrite, CheckpointRow, DefinitionWrite, HeadWrite, KeptWrite, LogChunkRow, NewHead, PatchedHead,
-    ProjectionWrite, Question, ResultFilter, ResultKey, RevisionRow, RunFilter, RunWrite, SlotWrite, SnapshotRow,
-    StatusWrite, StepRow, TaskWrite, TimerWrite, WriteResult,
+    Answer, Batch, CacheWrite, CheckpointRow, DefinitionWrite, HeadWrite, KeptWrite, LogChunkRow, MissedWrite, NewHead,
+    PatchedHead, ProjectionWrite, Question, ResultFilter, ResultKey, RevisionRow, RunFilter, RunWrite, SlotWrite,
+    SnapshotRow, StatusWrite, StepRow, TaskWrite, TimerWrite, WriteResult,
 };
 use milepost_store::{Result, Store, StoreError};
 use uuid::Uuid;
@@ -233,6 +233,11 @@ impl World {
                     duration_ms: self.random.below(100),
                 }),
                 2 => cache.used.push(key),
+                3 => cache.missed.push(MissedWrite {
+                    workflow: self.workflows[number % self.workflows.len()].clone(),
+                    step_id: format!("s{}", number % 2).into(),
+                    times: 1 + self.random.below(3),
+                }),
                 _ => {}
             }
         }

@@ -12,7 +12,7 @@ use milepost_core::json::Json;
 use milepost_core::time::Timestamp;
 
 use crate::Result;
-use crate::rows::{EpochRow, ResultFilter, ResultPosition, ResultRow, ResultStats};
+use crate::rows::{EpochRow, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats};
 
 #[async_trait]
 pub trait CacheStore: Send + Sync + fmt::Debug {
@@ -25,11 +25,21 @@ pub trait CacheStore: Send + Sync + fmt::Debug {
         limit: u32,
     ) -> Result<Vec<ResultRow>>;
 
-    /// What they come to, step by step, by workflow and step.
+    /// The first characters of a result's output, as text.
+    async fn output(&self, org: OrgId, key: &ResultKey, chars: u32) -> Result<Option<String>>;
+
+    /// What they come to, step by step, by workflow and step. Filters by keys find no misses: those have no key.
     async fn result_stats(&self, org: OrgId, filter: &ResultFilter) -> Result<Vec<ResultStats>>;
 
     /// Removes at most `limit` results, to be called until it removes fewer. Answers how many went.
     async fn evict(&self, org: OrgId, filter: &ResultFilter, limit: u32) -> Result<u64>;
+
+    /// Results of all orgs by their places, after the one given, with when they were last of use. For a reader: it may walk
+    /// over all there are, so no commit waits for it.
+    async fn ages(&self, after: Option<(OrgId, ResultKey)>, limit: u32) -> Result<Vec<ResultAge>>;
+
+    /// Removes those of these results that nobody has taken or made since. Answers how many went.
+    async fn evict_unused(&self, unused: &[ResultAge]) -> Result<u64>;
 
     /// What a key is made of.
     async fn preimage(&self, org: OrgId, key: Digest) -> Result<Option<Json>>;

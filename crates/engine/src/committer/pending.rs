@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use milepost_core::codec;
-use milepost_core::event::Event;
+use milepost_core::event::{Body, Event, Started};
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
-use milepost_core::plan::{CacheScope, Plan};
+use milepost_core::plan::{CacheScope, Plan, StepIndex};
 use milepost_core::run::{CacheChange, CacheQuestions, SlotQuestion, Starting, Task, TaskRef};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Batch, CacheWrite, CheckpointRow, HeadWrite, KeptWrite, NewHead, OutboxWrite, PatchedHead, RateWrite, ResultKey,
-    RunWrite, SlotWrite, StatusWrite, TaskWrite, TimerWrite,
+    Batch, CacheWrite, CheckpointRow, HeadWrite, KeptWrite, MissedWrite, NewHead, OutboxWrite, PatchedHead, RateWrite,
+    ResultKey, RunWrite, SlotWrite, StatusWrite, TaskWrite, TimerWrite,
 };
 
 use super::limits::LimitedTask;
@@ -108,7 +108,14 @@ impl RunPending {
     pub(super) fn change_results(&mut self, change: CacheChange, at: Timestamp) {
         let (run, plan) = (self.run, self.plan.clone());
         let place = |key, scope| ResultKey { key, run: (scope == CacheScope::RunOnly).then_some(run) };
-        let none = || CacheWrite { at, preimages: Vec::new(), kept: Vec::new(), used: Vec::new(), run_ended: false };
+        let none = || CacheWrite {
+            at,
+            preimages: Vec::new(),
+            kept: Vec::new(),
+            used: Vec::new(),
+            missed: Vec::new(),
+            run_ended: false,
+        };
         let cache = self.cache.get_or_insert_with(|| Box::new(none()));
         match change {
             CacheChange::Preimage { key, preimage } => cache.preimages.push((key, preimage)),
@@ -152,8 +159,25 @@ impl RunPending {
             outbox: self.outbox.clone(),
             slot: self.slot.clone(),
             checkpoint: self.checkpoint.clone(),
-            cache: self.cache.clone(),
+            cache: self.cache_write(),
         }
+    }
+
+    /// A start with a key is a step that found no result. Counted with the events that say so, it is counted once.
+    fn cache_write(&self) -> Option<Box<CacheWrite>> {
+        let mut write = self.cache.clone()?;
+        let mut missed: BTreeMap<StepIndex, u64> = BTreeMap::new();
+        for event in &self.events {
+            if let (Body::StepStarted(Started { cache_key: Some(_), .. }), Some(step)) = (&event.body, event.step) {
+                *missed.entry(step.step).or_default() += 1;
+            }
+        }
+        let of_step = |(step, times)| {
+            let (workflow, step_id) = (self.plan.name.clone(), self.plan.step(step).id.clone());
+            MissedWrite { workflow, step_id, times }
+        };
+        write.missed = missed.into_iter().map(of_step).collect();
+        Some(write)
     }
 }
 

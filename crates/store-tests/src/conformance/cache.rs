@@ -9,8 +9,8 @@ use milepost_core::json::Json;
 use milepost_core::time::Timestamp;
 use milepost_store::Store;
 use milepost_store::rows::{
-    Answer, CacheWrite, EpochRow, KeptWrite, Question, ResultFilter, ResultKey, ResultRow, ResultStats, RunWrite,
-    WriteResult,
+    Answer, CacheWrite, EpochRow, KeptWrite, MissedWrite, Question, ResultAge, ResultFilter, ResultKey, ResultRow,
+    ResultStats, RunWrite, WriteResult,
 };
 
 use super::{commit, written};
@@ -24,6 +24,10 @@ pub(super) async fn check(store: &Arc<dyn Store>) {
     what_serves_one_run_goes_with_it(&**store).await;
     lists_come_in_pages_and_by_what_is_asked_for(&**store).await;
     results_are_evicted_a_few_at_a_time(&**store).await;
+    misses_are_counted_with_their_run_or_not_at_all(&**store).await;
+    hits_are_remembered_when_their_results_are_gone(&**store).await;
+    what_nobody_has_used_is_found_and_evicted(&**store).await;
+    an_output_is_shown_by_its_first_characters(&**store).await;
     preimages_that_no_result_has_are_forgotten_when_they_are_old(&**store).await;
     what_is_disowned_is_counted(&**store).await;
     many_keep_and_take_the_same_at_the_same_time(store).await;
@@ -35,7 +39,7 @@ pub(crate) fn new_key() -> Digest {
 }
 
 pub(crate) fn no_change(at: Timestamp) -> CacheWrite {
-    CacheWrite { at, preimages: Vec::new(), kept: Vec::new(), used: Vec::new(), run_ended: false }
+    CacheWrite { at, preimages: Vec::new(), kept: Vec::new(), used: Vec::new(), missed: Vec::new(), run_ended: false }
 }
 
 fn global(key: Digest) -> ResultKey {
@@ -171,6 +175,7 @@ async fn a_result_that_is_made_again_takes_the_place_of_the_old_one(store: &dyn 
         results: 1,
         bytes: 2,
         hits: 2,
+        misses: 0,
         saved_ms: 18,
     };
     assert_eq!(store.cache().result_stats(ORG, &ResultFilter::Workflow(workflow)).await.unwrap(), [stats]);
@@ -215,6 +220,9 @@ async fn lists_come_in_pages_and_by_what_is_asked_for(store: &dyn Store) {
     assert_eq!(count(&ResultFilter::Step { workflow: first.clone(), step_id: "a".to_owned() }).await, 2);
     assert_eq!(count(&ResultFilter::Step { workflow: second.clone(), step_id: "B".to_owned() }).await, 0);
     assert_eq!(count(&ResultFilter::Key(made[0].key.key)).await, 1);
+    let range = |first: &KeptWrite, last: &KeptWrite| ResultFilter::Keys { first: first.key.key, last: last.key.key };
+    made.sort_by_key(|kept| kept.key);
+    assert!(count(&range(&made[1], &made[3])).await >= 3 && count(&range(&made[3], &made[1])).await == 0);
     assert!(count(&ResultFilter::All).await >= 7);
     let stats = cache.result_stats(ORG, &filter).await.unwrap();
     assert_eq!(stats.iter().map(|stats| (&*stats.step_id, stats.results)).collect::<Vec<_>>(), [("B", 3), ("a", 2)]);
@@ -233,6 +241,99 @@ async fn results_are_evicted_a_few_at_a_time(store: &dyn Store) {
     assert_eq!(cache.evict(ORG, &steps, 10).await.unwrap(), 0);
     assert!(row(store, keys[3]).await.is_some());
     assert_eq!(cache.evict(ORG, &ResultFilter::Workflow(workflow), 10).await.unwrap(), 1);
+}
+
+fn missed(workflow: &str, step: &str, times: u64) -> MissedWrite {
+    MissedWrite { workflow: workflow.into(), step_id: step.into(), times }
+}
+
+/// Results, hits, misses and milliseconds saved, by step.
+async fn stats(store: &dyn Store, workflow: &str) -> Vec<(String, [u64; 4])> {
+    let filter = ResultFilter::Workflow(workflow.to_owned());
+    let stats = store.cache().result_stats(ORG, &filter).await.unwrap();
+    stats.into_iter().map(|s| (s.step_id, [s.results, s.hits, s.misses, s.saved_ms])).collect()
+}
+
+async fn misses_are_counted_with_their_run_or_not_at_all(store: &dyn Store) {
+    let workflow = unique("workflow");
+    let change = |times| CacheWrite {
+        missed: vec![missed(&workflow, "a", times), missed(&workflow, "b", 1), missed(&workflow, "a", 1)],
+        ..no_change(at(1))
+    };
+    let writes = [with(start(new_run(), 1), change(2)), with(advance(new_run(), 3, 1), change(100))];
+    assert_eq!(commit(store, batch(writes)).await, [WriteResult::Written, WriteResult::Conflict]);
+    written(store, with(start(new_run(), 1), change(1))).await;
+    keep(store, 1, vec![kept(new_key(), &workflow, "b")]).await;
+    let expected = [("a".to_owned(), [0, 0, 5, 0]), ("b".to_owned(), [1, 0, 2, 0])];
+    assert_eq!(stats(store, &workflow).await, expected);
+    let filter = ResultFilter::Workflow(workflow);
+    assert_eq!(store.cache().result_stats(OrgId(2), &filter).await.unwrap(), []);
+}
+
+async fn hits_are_remembered_when_their_results_are_gone(store: &dyn Store) {
+    let (workflow, run, keys) = (unique("workflow"), new_run(), [new_key(), new_key(), new_key()]);
+    let own = ResultKey { key: keys[2], run: Some(run) };
+    let results = vec![
+        kept(keys[0], &workflow, "s"),
+        kept(keys[1], &workflow, "s"),
+        KeptWrite { key: own, ..kept(keys[2], &workflow, "s") },
+    ];
+    written(store, with(start(run, 1), CacheWrite { kept: results, ..no_change(at(1)) })).await;
+    take(store, 2, vec![global(keys[0]), global(keys[0]), global(keys[1]), own]).await;
+    let of = |results| [("s".to_owned(), [results, 4, 0, 6000])];
+    assert_eq!(stats(store, &workflow).await, of(3));
+    assert_eq!(store.cache().evict(ORG, &ResultFilter::Key(keys[0]), 10).await.unwrap(), 1);
+    assert_eq!(stats(store, &workflow).await, of(2));
+    written(store, with(advance(run, 1, 1), CacheWrite { run_ended: true, ..no_change(at(3)) })).await;
+    assert_eq!(stats(store, &workflow).await, of(1));
+    let age = age_of(store, keys[1]).await.expect("it is there");
+    assert_eq!(store.cache().evict_unused(&[age]).await.unwrap(), 1);
+    assert_eq!(stats(store, &workflow).await, of(0));
+}
+
+/// Found by walking over all there are, three at a time.
+async fn age_of(store: &dyn Store, key: Digest) -> Option<ResultAge> {
+    let mut after = None;
+    loop {
+        let page = store.cache().ages(after, 3).await.unwrap();
+        assert!(page.is_sorted_by_key(ResultAge::place));
+        assert!(page.first().is_none_or(|first| after.is_none_or(|after| first.place() > after)));
+        if let Some(age) = page.iter().find(|age| age.org == ORG && age.key.key == key) {
+            return Some(*age);
+        }
+        after = Some(page.last()?.place());
+        if page.len() < 3 {
+            return None;
+        }
+    }
+}
+
+async fn what_nobody_has_used_is_found_and_evicted(store: &dyn Store) {
+    let (workflow, key, gone) = (unique("workflow"), new_key(), new_key());
+    keep(store, 5, vec![kept(key, &workflow, "s")]).await;
+    let made = age_of(store, key).await.expect("it is there");
+    assert_eq!((made.used_at, made.bytes), (at(5), 18));
+    take(store, 9, vec![global(key)]).await;
+    let taken = age_of(store, key).await.expect("it is there");
+    assert_eq!(taken.used_at, at(9));
+    assert_eq!(store.cache().evict_unused(&[made]).await.unwrap(), 0, "somebody took it meanwhile");
+    keep(store, 12, vec![kept(key, &workflow, "s")]).await;
+    assert_eq!(store.cache().evict_unused(&[taken]).await.unwrap(), 0, "it was made again meanwhile");
+    let made_again = age_of(store, key).await.expect("it is there");
+    assert_eq!(made_again.used_at, at(12));
+    let other_org = ResultAge { org: OrgId(2), ..made_again };
+    let nothing = ResultAge { key: global(gone), ..made_again };
+    assert_eq!(store.cache().evict_unused(&[other_org, made_again, nothing]).await.unwrap(), 1);
+    assert_eq!((age_of(store, key).await, row(store, key).await), (None, None));
+}
+
+async fn an_output_is_shown_by_its_first_characters(store: &dyn Store) {
+    let (workflow, key) = (unique("workflow"), new_key());
+    keep(store, 1, vec![kept(key, &workflow, "s")]).await;
+    let shown = async |org, key, chars| store.cache().output(org, &global(key), chars).await.unwrap();
+    assert_eq!(shown(ORG, key, 12).await.as_deref(), Some(r#"{"text":"Grü"#));
+    assert_eq!(shown(ORG, key, 100).await.as_deref(), Some(r#"{"text":"Grüße"}"#));
+    assert_eq!((shown(OrgId(2), key, 9).await, shown(ORG, new_key(), 9).await), (None, None));
 }
 
 async fn preimages_that_no_result_has_are_forgotten_when_they_are_old(store: &dyn Store) {
@@ -267,6 +368,7 @@ async fn what_is_disowned_is_counted(store: &dyn Store) {
 
 async fn many_keep_and_take_the_same_at_the_same_time(store: &Arc<dyn Store>) {
     let (workflow, keys): (String, Vec<Digest>) = (unique("workflow"), (0..6).map(|_| new_key()).collect());
+    let steps = ["a", "b", "s"];
     let work = |store: Arc<dyn Store>, workflow: String, mut keys: Vec<Digest>, turn: usize| async move {
         keys.rotate_left(turn);
         for us in 0..8 {
@@ -274,6 +376,7 @@ async fn many_keep_and_take_the_same_at_the_same_time(store: &Arc<dyn Store>) {
                 preimages: keys.iter().map(|key| (*key, Json::trusted("1"))).collect(),
                 kept: keys.iter().map(|key| kept(*key, &workflow, "s")).collect(),
                 used: keys.iter().copied().map(global).collect(),
+                missed: (0..3).map(|n| missed(&workflow, steps[(n + turn) % 3], 1)).collect(),
                 ..no_change(at(us))
             };
             written(&*store, with(start(new_run(), 1), change)).await;
@@ -285,4 +388,6 @@ async fn many_keep_and_take_the_same_at_the_same_time(store: &Arc<dyn Store>) {
     for task in tasks {
         task.await.unwrap();
     }
+    let misses: u64 = stats(&**store, &workflow).await.iter().map(|(_, counts)| counts[2]).sum();
+    assert_eq!(misses, 6 * 8 * 3);
 }

@@ -10,13 +10,17 @@ use milepost_core::json::Json;
 use milepost_core::time::Timestamp;
 
 use super::MemoryStore;
-use crate::rows::{EpochRow, KeptWrite, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats, RunWrite};
+use crate::rows::{
+    EpochRow, KeptWrite, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats, RunWrite,
+};
 use crate::{CacheStore, Result};
 
 #[derive(Debug, Default)]
 pub(super) struct Results {
     rows: BTreeMap<(OrgId, ResultKey), (ResultRow, Json)>,
     preimages: BTreeMap<(OrgId, Digest), (Timestamp, Json)>,
+    /// Hits of results that are gone, misses, and the milliseconds that those hits saved; by workflow and step.
+    counts: BTreeMap<(OrgId, String, String), [u64; 3]>,
     /// The step of a whole workflow is empty.
     epochs: BTreeMap<(OrgId, String, String), u64>,
 }
@@ -42,8 +46,70 @@ impl Results {
             }
         }
         for (write, _) in changes().filter(|(_, cache)| cache.run_ended) {
-            self.rows.retain(|(org, key), _| (*org, key.run) != (write.org, Some(write.run)));
+            let own = self.rows.keys().filter(|(org, key)| (*org, key.run) == (write.org, Some(write.run)));
+            let own: Vec<(OrgId, ResultKey)> = own.copied().collect();
+            own.into_iter().for_each(|place| self.remove(place));
         }
+        for (write, cache) in changes() {
+            for missed in &cache.missed {
+                self.count(write.org, &missed.workflow, &missed.step_id)[1] += missed.times;
+            }
+        }
+    }
+
+    fn count(&mut self, org: OrgId, workflow: &str, step: &str) -> &mut [u64; 3] {
+        self.counts.entry((org, workflow.to_owned(), step.to_owned())).or_default()
+    }
+
+    fn remove(&mut self, place: (OrgId, ResultKey)) {
+        if let Some((row, _)) = self.rows.remove(&place).filter(|(row, _)| row.hits > 0) {
+            let count = self.count(place.0, &row.workflow, &row.step_id);
+            count[0] += row.hits;
+            count[2] += row.hits * row.duration_ms;
+        }
+    }
+
+    /// What is counted beside results, where a filter asks for more than keys.
+    fn counted(&self, org: OrgId, filter: &ResultFilter) -> Vec<ResultStats> {
+        let is_meant = |workflow: &str, step: &str| match filter {
+            ResultFilter::All => true,
+            ResultFilter::Workflow(of) => of == workflow,
+            ResultFilter::Step { workflow: of, step_id } => of == workflow && step_id == step,
+            ResultFilter::Key(_) | ResultFilter::Keys { .. } => false,
+        };
+        let counts = self.counts.iter().filter(|((of, workflow, step), _)| *of == org && is_meant(workflow, step));
+        let stats =
+            |((_, workflow, step), [hits, misses, saved_ms]): (&(OrgId, String, String), &[u64; 3])| ResultStats {
+                workflow: workflow.clone(),
+                step_id: step.clone(),
+                results: 0,
+                bytes: 0,
+                hits: *hits,
+                misses: *misses,
+                saved_ms: *saved_ms,
+            };
+        counts.map(stats).collect()
+    }
+
+    fn ages(&self, after: Option<(OrgId, ResultKey)>) -> impl Iterator<Item = ResultAge> {
+        let later = self.rows.iter().filter(move |(place, _)| after.is_none_or(|after| **place > after));
+        later.map(|((org, key), (row, _))| ResultAge {
+            org: *org,
+            key: *key,
+            used_at: row.created_at.max(row.last_hit_at.unwrap_or(row.created_at)),
+            bytes: row.bytes,
+        })
+    }
+
+    fn evict_unused(&mut self, unused: &[ResultAge]) -> u64 {
+        let still = |wanted: &&ResultAge| {
+            self.rows.get(&wanted.place()).is_some_and(|(row, _)| {
+                row.created_at <= wanted.used_at && row.last_hit_at.is_none_or(|at| at <= wanted.used_at)
+            })
+        };
+        let gone: Vec<_> = unused.iter().filter(still).map(ResultAge::place).collect();
+        gone.iter().for_each(|place| self.remove(*place));
+        gone.len() as u64
     }
 
     fn keep(&mut self, write: &RunWrite, kept: &KeptWrite, at: Timestamp) {
@@ -92,7 +158,7 @@ impl Results {
 
     fn evict(&mut self, org: OrgId, filter: &ResultFilter, limit: u32) -> u64 {
         let keys: Vec<ResultKey> = self.matching(org, filter).iter().take(limit as usize).map(|row| row.key).collect();
-        keys.iter().for_each(|key| drop(self.rows.remove(&(org, *key))));
+        keys.iter().for_each(|key| self.remove((org, *key)));
         keys.len() as u64
     }
 
@@ -127,21 +193,30 @@ impl CacheStore for MemoryStore {
 
     async fn result_stats(&self, org: OrgId, filter: &ResultFilter) -> Result<Vec<ResultStats>> {
         let tables = self.tables();
+        let of_row = |row: &ResultRow| ResultStats {
+            workflow: row.workflow.clone(),
+            step_id: row.step_id.clone(),
+            results: 1,
+            bytes: row.bytes,
+            hits: row.hits,
+            misses: 0,
+            saved_ms: row.hits * row.duration_ms,
+        };
+        let mut all: Vec<ResultStats> = tables.results.matching(org, filter).into_iter().map(of_row).collect();
+        all.extend(tables.results.counted(org, filter));
+        all.sort_by(|a, b| (&a.workflow, &a.step_id).cmp(&(&b.workflow, &b.step_id)));
         let mut stats: Vec<ResultStats> = Vec::new();
-        for row in tables.results.matching(org, filter) {
-            let same = |last: &&mut ResultStats| (&last.workflow, &last.step_id) == (&row.workflow, &row.step_id);
-            let (bytes, hits, saved_ms) = (row.bytes, row.hits, row.hits * row.duration_ms);
+        for one in all {
+            let same = |last: &&mut ResultStats| (&last.workflow, &last.step_id) == (&one.workflow, &one.step_id);
             match stats.last_mut().filter(same) {
                 Some(last) => {
-                    last.results += 1;
-                    last.bytes += bytes;
-                    last.hits += hits;
-                    last.saved_ms += saved_ms;
+                    last.results += one.results;
+                    last.bytes += one.bytes;
+                    last.hits += one.hits;
+                    last.misses += one.misses;
+                    last.saved_ms += one.saved_ms;
                 }
-                None => {
-                    let (workflow, step_id) = (row.workflow.clone(), row.step_id.clone());
-                    stats.push(ResultStats { workflow, step_id, results: 1, bytes, hits, saved_ms });
-                }
+                None => stats.push(one),
             }
         }
         Ok(stats)
@@ -150,6 +225,21 @@ impl CacheStore for MemoryStore {
     async fn evict(&self, org: OrgId, filter: &ResultFilter, limit: u32) -> Result<u64> {
         let _writing = self.writing.lock().await;
         Ok(self.tables().results.evict(org, filter, limit))
+    }
+
+    async fn output(&self, org: OrgId, key: &ResultKey, chars: u32) -> Result<Option<String>> {
+        let tables = self.tables();
+        let found = tables.results.rows.get(&(org, *key));
+        Ok(found.map(|(_, output)| output.as_str().chars().take(chars as usize).collect()))
+    }
+
+    async fn ages(&self, after: Option<(OrgId, ResultKey)>, limit: u32) -> Result<Vec<ResultAge>> {
+        Ok(self.tables().results.ages(after).take(limit as usize).collect())
+    }
+
+    async fn evict_unused(&self, unused: &[ResultAge]) -> Result<u64> {
+        let _writing = self.writing.lock().await;
+        Ok(self.tables().results.evict_unused(unused))
     }
 
     async fn preimage(&self, org: OrgId, key: Digest) -> Result<Option<Json>> {

@@ -18,11 +18,12 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use super::columns::{col, digest, int8, moment, seq, word};
+use super::cache_counts::{self, Counts};
+use super::columns::{col, digest, int4, int8, moment, seq, word};
 use super::runs::query;
 use crate::rows::{
-    CacheWrite, EpochRow, KeptWrite, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats, RunWrite,
-    WriteResult,
+    CacheWrite, EpochRow, KeptWrite, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats,
+    RunWrite, WriteResult,
 };
 use crate::{CacheStore, Result};
 
@@ -48,11 +49,14 @@ pub(super) async fn write(connection: &Object, writes: &[RunWrite], results: &[W
     write_preimages(connection, &changes).await?;
     write_kept(connection, &changes).await?;
     write_used(connection, &changes).await?;
+    let mut counts = Counts::default();
     let ended: Vec<Uuid> = changes.iter().filter(|(_, cache)| cache.run_ended).map(|(write, _)| write.run.0).collect();
     if !ended.is_empty() {
-        query(connection, OF_RUNS, &[&ended]).await?;
+        counts.add_gone(&query(connection, OF_RUNS, &[&ended]).await?)?;
     }
-    Ok(())
+    counts.add_missed(&changes);
+    // Last, and all at once: who counts holds no lock that it then waits behind.
+    counts.write(connection).await
 }
 
 type Place = (i32, Digest, Uuid);
@@ -164,7 +168,8 @@ async fn write_used(connection: &Object, changes: &[(&RunWrite, &CacheWrite)]) -
 
 // The index has only those that serve one run, so the statement has to say that these are such.
 const OF_RUNS: &str = "DELETE FROM step_cache
-    WHERE run_id = ANY ($1::uuid[]) AND run_id <> '00000000-0000-0000-0000-000000000000'";
+    WHERE run_id = ANY ($1::uuid[]) AND run_id <> '00000000-0000-0000-0000-000000000000'
+    RETURNING org_id, workflow, step_id, hits, duration_ms";
 
 const FOUND: &str = "SELECT q.n, c.output, c.producer_run, c.producer_seq
     FROM unnest($1::int4[], $2::bytea[], $3::uuid[]) WITH ORDINALITY AS q (org_id, key, run_id, n)
@@ -197,15 +202,22 @@ pub(super) async fn epochs(connection: &Object, org: OrgId, workflow: &str) -> R
 }
 
 /// A statement about the results that a filter asks for: each filter has its own, and its own range of an index.
-struct Asking {
+pub(super) struct Asking {
     sql: String,
     parameters: Vec<Box<dyn ToSql + Sync + Send>>,
 }
 
 impl Asking {
-    fn of(select: &str, org: OrgId, filter: &ResultFilter) -> Asking {
-        let mut asking = Asking { sql: format!("{select} WHERE org_id = "), parameters: Vec::new() };
-        asking.give(org.0);
+    pub(super) fn of(select: &str, org: OrgId, filter: &ResultFilter) -> Asking {
+        let mut asking = Asking { sql: String::new(), parameters: Vec::new() };
+        asking.that(select, org, filter);
+        asking
+    }
+
+    /// Goes on with what is meant by a filter in another table.
+    pub(super) fn that(&mut self, select: &str, org: OrgId, filter: &ResultFilter) {
+        let asking = self;
+        asking.say(select).say(" WHERE org_id = ").give(org.0);
         match filter {
             ResultFilter::All => {}
             ResultFilter::Workflow(workflow) => asking.say(" AND workflow = ").give(workflow.clone()),
@@ -214,14 +226,17 @@ impl Asking {
                 asking.say(" AND step_id = ").give(step_id.clone());
             }
             ResultFilter::Key(key) => asking.say(" AND key = ").give(key.0.to_vec()),
+            ResultFilter::Keys { first, last } => {
+                asking.say(" AND key BETWEEN ").give(first.0.to_vec());
+                asking.say(" AND ").give(last.0.to_vec());
+            }
         }
-        asking
     }
 
     /// Compares what the filter leaves open: with more, the index would be walked from where the filter begins.
     fn after(&mut self, filter: &ResultFilter, position: &ResultPosition) {
         match filter {
-            ResultFilter::All | ResultFilter::Key(_) => {
+            ResultFilter::All | ResultFilter::Key(_) | ResultFilter::Keys { .. } => {
                 self.say(" AND (workflow, step_id, key, run_id) > (").give(position.workflow.clone());
                 self.say(", ").give(position.step_id.clone());
                 self.say(", ");
@@ -237,7 +252,7 @@ impl Asking {
         self.say(")");
     }
 
-    fn say(&mut self, sql: &str) -> &mut Asking {
+    pub(super) fn say(&mut self, sql: &str) -> &mut Asking {
         self.sql.push_str(sql);
         self
     }
@@ -247,7 +262,13 @@ impl Asking {
         self.sql.push_str(&format!("${}", self.parameters.len()));
     }
 
-    async fn rows(&self, connection: &Object) -> Result<Vec<Row>> {
+    /// Removes what was asked for, and keeps its hits.
+    fn remove(&mut self) {
+        self.sql = cache_counts::removing(&self.sql, self.parameters.len() + 1);
+        self.parameters.push(Box::new(cache_counts::lane()));
+    }
+
+    pub(super) async fn rows(&self, connection: &Object) -> Result<Vec<Row>> {
         let parameters: Vec<&(dyn ToSql + Sync)> = self.parameters.iter().map(|given| &**given as _).collect();
         query(connection, &self.sql, &parameters).await
     }
@@ -268,6 +289,16 @@ fn result_row(row: &Row) -> Result<ResultRow> {
         duration_ms: seq(col(row, 10)?)?,
         bytes: seq(col(row, 11)?)?,
     })
+}
+
+// Walks along the primary key.
+const AGES: &str = "SELECT org_id, key, run_id, greatest(created_at, last_hit_at), bytes FROM step_cache
+    WHERE (org_id, key, run_id) > ($1, $2, $3) ORDER BY org_id, key, run_id LIMIT $4";
+
+fn result_age(row: &Row) -> Result<ResultAge> {
+    let run: Uuid = col(row, 2)?;
+    let key = ResultKey { key: digest(col(row, 1)?)?, run: (run != NO_RUN).then_some(RunId(run)) };
+    Ok(ResultAge { org: OrgId(col(row, 0)?), key, used_at: Timestamp(col(row, 3)?), bytes: seq(col(row, 4)?)? })
 }
 
 #[async_trait]
@@ -294,37 +325,47 @@ impl CacheStore for PostgresStore {
     }
 
     async fn result_stats(&self, org: OrgId, filter: &ResultFilter) -> Result<Vec<ResultStats>> {
-        let mut asking = Asking::of(
-            "SELECT workflow, step_id, count(*), sum(bytes)::int8, sum(hits)::int8, sum(hits * duration_ms)::int8
-             FROM step_cache",
-            org,
-            filter,
-        );
-        asking.say(" GROUP BY workflow, step_id ORDER BY workflow, step_id");
-        let rows = asking.rows(&self.reading().await?).await?;
-        let stats = |row: &Row| {
-            Ok(ResultStats {
-                workflow: col(row, 0)?,
-                step_id: col(row, 1)?,
-                results: seq(col(row, 2)?)?,
-                bytes: seq(col(row, 3)?)?,
-                hits: seq(col(row, 4)?)?,
-                saved_ms: seq(col(row, 5)?)?,
-            })
+        cache_counts::stats(&self.reading().await?, org, filter).await
+    }
+
+    async fn output(&self, org: OrgId, key: &ResultKey, chars: u32) -> Result<Option<String>> {
+        let sql = "SELECT left(output, $1) FROM step_cache WHERE org_id = $2 AND key = $3 AND run_id = $4";
+        let (chars, run) = (int4(chars), served(key));
+        let rows = query(&self.reading().await?, sql, &[&chars, &org.0, &key.key.0.as_slice(), &run]).await?;
+        rows.first().map(|row| col(row, 0)).transpose()
+    }
+
+    async fn ages(&self, after: Option<(OrgId, ResultKey)>, limit: u32) -> Result<Vec<ResultAge>> {
+        let (org, key, run) = match &after {
+            Some((org, key)) => (org.0, key.key.0.to_vec(), served(key)),
+            None => (i32::MIN, Vec::new(), NO_RUN),
         };
-        rows.iter().map(stats).collect()
+        let rows = query(&self.reading().await?, AGES, &[&org, &key, &run, &i64::from(limit)]).await?;
+        rows.iter().map(result_age).collect()
+    }
+
+    async fn evict_unused(&self, unused: &[ResultAge]) -> Result<u64> {
+        let orgs: Vec<i32> = unused.iter().map(|age| age.org.0).collect();
+        let keys: Vec<&[u8]> = unused.iter().map(|age| age.key.key.0.as_slice()).collect();
+        let runs: Vec<Uuid> = unused.iter().map(|age| served(&age.key)).collect();
+        let times: Vec<i64> = unused.iter().map(|age| age.used_at.0).collect();
+        let sql = cache_counts::removing(
+            "SELECT c.org_id, c.key, c.run_id
+             FROM unnest($1::int4[], $2::bytea[], $3::uuid[], $4::int8[]) AS u (org_id, key, run_id, used_at)
+             JOIN step_cache AS c ON c.org_id = u.org_id AND c.key = u.key AND c.run_id = u.run_id
+             WHERE greatest(c.created_at, c.last_hit_at) <= u.used_at FOR UPDATE OF c SKIP LOCKED",
+            5,
+        );
+        let lane = cache_counts::lane();
+        let rows = query(&self.writing().await?, &sql, &[&orgs, &keys, &runs, &times, &lane]).await?;
+        rows.first().map_or(Ok(0), |row| seq(col(row, 0)?))
     }
 
     async fn evict(&self, org: OrgId, filter: &ResultFilter, limit: u32) -> Result<u64> {
-        let mut asking = Asking::of("WITH chosen AS (SELECT org_id, key, run_id FROM step_cache", org, filter);
+        let mut asking = Asking::of("SELECT org_id, key, run_id FROM step_cache", org, filter);
         asking.say(" ORDER BY workflow, step_id, key, run_id LIMIT ").give(i64::from(limit));
-        asking.say(
-            " FOR UPDATE SKIP LOCKED), gone AS (
-                 DELETE FROM step_cache AS c USING chosen AS d
-                 WHERE c.org_id = d.org_id AND c.key = d.key AND c.run_id = d.run_id RETURNING 1
-             )
-             SELECT count(*) FROM gone",
-        );
+        asking.say(" FOR UPDATE SKIP LOCKED");
+        asking.remove();
         let rows = asking.rows(&self.writing().await?).await?;
         rows.first().map_or(Ok(0), |row| seq(col(row, 0)?))
     }
@@ -381,10 +422,15 @@ mod tests {
         let found = key.map(str::to_owned).to_vec();
         let used = found.iter().cloned().chain(["'{1}'".to_owned(), "'{1}'".to_owned()]).collect();
         let runs = vec!["ARRAY[gen_random_uuid()]".to_owned()];
+        let ages = ["1", "sha256('7')", "gen_random_uuid()", "5"].map(str::to_owned).to_vec();
         for fill in ["SELECT", MANY] {
             client.batch_execute(fill).await.unwrap();
-            let statements =
-                [(FOUND, &found, "step_cache_pkey"), (USED, &used, "step_cache_pkey"), (OF_RUNS, &runs, "by_run")];
+            let statements = [
+                (FOUND, &found, "step_cache_pkey"),
+                (USED, &used, "step_cache_pkey"),
+                (OF_RUNS, &runs, "by_run"),
+                (AGES, &ages, "step_cache_pkey"),
+            ];
             for (sql, values, index) in statements {
                 let plan = Plan::of(&client, sql, values).await;
                 assert!(plan.text.contains(index) && plan.buffers < 40, "{}", plan.text);

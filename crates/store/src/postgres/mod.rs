@@ -10,6 +10,7 @@
 
 mod ask;
 mod cache;
+mod cache_counts;
 mod columns;
 mod commit;
 mod connect;

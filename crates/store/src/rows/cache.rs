@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use milepost_core::cache::Trust;
 use milepost_core::hash::Digest;
-use milepost_core::id::RunId;
+use milepost_core::id::{OrgId, RunId};
 use milepost_core::json::Json;
 use milepost_core::time::Timestamp;
 
@@ -26,8 +26,18 @@ pub struct CacheWrite {
     pub kept: Vec<KeptWrite>,
     /// Taken once more, each. One that is gone meanwhile is passed over.
     pub used: Vec<ResultKey>,
+    /// Attempts that began for want of a result.
+    pub missed: Vec<MissedWrite>,
     /// What serves only this run goes.
     pub run_ended: bool,
+}
+
+/// So many attempts of one step had to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissedWrite {
+    pub workflow: Arc<str>,
+    pub step_id: Arc<str>,
+    pub times: u64,
 }
 
 /// A result of the run that is written.
@@ -87,6 +97,11 @@ pub enum ResultFilter {
     },
     /// Whomever they serve.
     Key(Digest),
+    /// All keys from the first to the last.
+    Keys {
+        first: Digest,
+        last: Digest,
+    },
 }
 
 impl ResultFilter {
@@ -97,11 +112,29 @@ impl ResultFilter {
             ResultFilter::Workflow(workflow) => row.workflow == *workflow,
             ResultFilter::Step { workflow, step_id } => row.workflow == *workflow && row.step_id == *step_id,
             ResultFilter::Key(key) => row.key.key == *key,
+            ResultFilter::Keys { first, last } => (first..=last).contains(&&row.key.key),
         }
     }
 }
 
-/// What the results of one step come to.
+/// When a result was last of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResultAge {
+    pub org: OrgId,
+    pub key: ResultKey,
+    /// When it was taken last; when it was made, if that is later.
+    pub used_at: Timestamp,
+    pub bytes: u64,
+}
+
+impl ResultAge {
+    #[must_use]
+    pub fn place(&self) -> (OrgId, ResultKey) {
+        (self.org, self.key)
+    }
+}
+
+/// What the results of one step come to. Hits count whether or not the result is still there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultStats {
     pub workflow: String,
@@ -109,6 +142,8 @@ pub struct ResultStats {
     pub results: u64,
     pub bytes: u64,
     pub hits: u64,
+    /// Attempts that had to run.
+    pub misses: u64,
     /// What was taken would have taken so long to make.
     pub saved_ms: u64,
 }

@@ -19,7 +19,10 @@ use milepost_core::record::EventRow;
 use milepost_core::status::{RunStatus, StepStatus};
 use milepost_core::time::Timestamp;
 
-pub use cache::{CacheWrite, EpochRow, KeptWrite, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats};
+pub use cache::{
+    CacheWrite, EpochRow, KeptWrite, MissedWrite, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow,
+    ResultStats,
+};
 pub use definitions::{
     BlobRow, ChainRow, DefinitionWrite, GarbageCount, MoveKind, MoveRow, RequestRow, RevisionKind, RevisionRow,
     StoredRevision, TagRow, TagWrite,

@@ -11,9 +11,11 @@ use milepost_core::json::Json;
 use milepost_core::time::Timestamp;
 
 use super::SqliteStore;
+use super::cache_counts::{Counts, stats};
 use super::columns::{Columns, all, id, one};
 use crate::rows::{
-    CacheWrite, EpochRow, KeptWrite, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats, RunWrite,
+    CacheWrite, EpochRow, KeptWrite, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats,
+    RunWrite,
 };
 use crate::{CacheStore, Result};
 
@@ -50,10 +52,12 @@ pub(super) fn write(tx: &Connection, writes: &[&RunWrite]) -> Result<()> {
             .execute(params![cache.at.0, write.org.0, used.key.0, id(&served(used))])?;
         }
     }
+    let mut counts = Counts::default();
     for (write, _) in changes.iter().filter(|(_, cache)| cache.run_ended) {
-        forget_run(tx, write.org, write.run)?;
+        all(tx, OF_RUN, params![write.org.0, id(&write.run)], |row| counts.add_gone(row))?;
     }
-    Ok(())
+    counts.add_missed(&changes);
+    counts.write(tx)
 }
 
 fn keep(tx: &Connection, write: &RunWrite, kept: &KeptWrite, at: Timestamp) -> Result<()> {
@@ -83,13 +87,14 @@ fn keep(tx: &Connection, write: &RunWrite, kept: &KeptWrite, at: Timestamp) -> R
 
 /// What serves only this run goes.
 pub(super) fn forget_run(tx: &Connection, org: OrgId, run: RunId) -> Result<()> {
-    tx.prepare_cached(OF_RUN)?.execute(params![org.0, id(&run)])?;
+    all(tx, OF_RUN, params![org.0, id(&run)], |_| Ok(()))?;
     Ok(())
 }
 
 // The index has only those that serve one run, so the statement has to say that this is one.
 const OF_RUN: &str = "DELETE FROM step_cache INDEXED BY step_cache_by_run
-     WHERE org_id = ? AND run_id = ? AND run_id <> x'00000000000000000000000000000000'";
+     WHERE org_id = ? AND run_id = ? AND run_id <> x'00000000000000000000000000000000'
+     RETURNING org_id, workflow, step_id, hits, duration_ms";
 
 const FOUND: &str =
     "SELECT output, producer_run, producer_seq FROM step_cache WHERE org_id = ? AND key = ? AND run_id = ?";
@@ -116,12 +121,13 @@ pub(super) fn epochs(conn: &Connection, org: OrgId, workflow: &str) -> Result<Ve
 }
 
 /// What a filter asks for, with parameters from the second on.
-fn condition(filter: &ResultFilter) -> (&'static str, Vec<&dyn ToSql>) {
+pub(super) fn condition(filter: &ResultFilter) -> (&'static str, Vec<&dyn ToSql>) {
     match filter {
         ResultFilter::All => ("true", Vec::new()),
         ResultFilter::Workflow(workflow) => ("workflow = ?", vec![workflow]),
         ResultFilter::Step { workflow, step_id } => ("workflow = ? AND step_id = ?", vec![workflow, step_id]),
         ResultFilter::Key(key) => ("key = ?", vec![&key.0]),
+        ResultFilter::Keys { first, last } => ("key BETWEEN ? AND ?", vec![&first.0, &last.0]),
     }
 }
 
@@ -145,7 +151,7 @@ fn results(
     if let Some(after) = after {
         // What the filter leaves open: with more, the index would be walked from where the filter begins.
         match filter {
-            ResultFilter::All | ResultFilter::Key(_) => {
+            ResultFilter::All | ResultFilter::Key(_) | ResultFilter::Keys { .. } => {
                 sql += " AND (workflow, step_id, key, run_id) > (?, ?, ?, ?)";
                 parameters.extend([&after.workflow as &dyn ToSql, &after.step_id]);
             }
@@ -179,37 +185,52 @@ fn result_row(row: &Row) -> rusqlite::Result<ResultRow> {
     })
 }
 
-fn stats(conn: &Connection, org: OrgId, filter: &ResultFilter) -> Result<Vec<ResultStats>> {
-    let (wanted, mut of_filter) = condition(filter);
-    let sql = format!(
-        "SELECT workflow, step_id, count(*), sum(bytes), sum(hits), sum(hits * duration_ms) FROM step_cache
-         WHERE org_id = ? AND {wanted} GROUP BY workflow, step_id ORDER BY workflow, step_id"
-    );
-    let mut parameters: Vec<&dyn ToSql> = vec![&org.0];
-    parameters.append(&mut of_filter);
-    all(conn, &sql, &parameters[..], |row| {
-        let mut columns = Columns::of(row);
-        Ok(ResultStats {
-            workflow: columns.get()?,
-            step_id: columns.get()?,
-            results: columns.seq()?,
-            bytes: columns.seq()?,
-            hits: columns.seq()?,
-            saved_ms: columns.seq()?,
-        })
-    })
-}
-
 fn evict(tx: &Connection, org: OrgId, filter: &ResultFilter, limit: u32) -> Result<u64> {
     let (wanted, mut of_filter) = condition(filter);
     let sql = format!(
         "DELETE FROM step_cache WHERE rowid IN (SELECT rowid FROM step_cache WHERE org_id = ? AND {wanted}
-             ORDER BY workflow, step_id, key, run_id LIMIT ?)"
+             ORDER BY workflow, step_id, key, run_id LIMIT ?)
+         RETURNING org_id, workflow, step_id, hits, duration_ms"
     );
     let mut parameters: Vec<&dyn ToSql> = vec![&org.0];
     parameters.append(&mut of_filter);
     parameters.push(&limit);
-    Ok(tx.prepare_cached(&sql)?.execute(&parameters[..])? as u64)
+    let mut counts = Counts::default();
+    let gone = all(tx, &sql, &parameters[..], |row| counts.add_gone(row))?;
+    counts.write(tx)?;
+    Ok(gone.len() as u64)
+}
+
+// Walks along the primary key and reads nothing of outputs, which are at the end of their rows.
+const AGES: &str = "SELECT org_id, key, run_id, max(created_at, ifnull(last_hit_at, created_at)), bytes FROM step_cache
+    WHERE (org_id, key, run_id) > (?, ?, ?) ORDER BY org_id, key, run_id LIMIT ?";
+
+fn ages(conn: &Connection, after: Option<(OrgId, ResultKey)>, limit: u32) -> Result<Vec<ResultAge>> {
+    let (org, key, run) = match &after {
+        Some((org, key)) => (org.0, key.key.0, served(key)),
+        None => (i32::MIN, [0; 32], NO_RUN),
+    };
+    all(conn, AGES, params![org, key, id(&run), limit], |row| {
+        let mut columns = Columns::of(row);
+        let (org, key, run) = (columns.org()?, columns.digest()?, columns.run()?);
+        let key = ResultKey { key, run: (run != NO_RUN).then_some(run) };
+        Ok(ResultAge { org, key, used_at: columns.time()?, bytes: columns.seq()? })
+    })
+}
+
+const EVICT_UNUSED: &str = "DELETE FROM step_cache
+    WHERE org_id = ? AND key = ? AND run_id = ? AND max(created_at, ifnull(last_hit_at, created_at)) <= ?
+    RETURNING org_id, workflow, step_id, hits, duration_ms";
+
+fn evict_unused(tx: &Connection, unused: &[ResultAge]) -> Result<u64> {
+    let (mut counts, mut gone) = (Counts::default(), 0);
+    for ResultAge { org, key, used_at, .. } in unused {
+        let run = served(key);
+        let place = params![org.0, key.key.0, id(&run), used_at.0];
+        gone += all(tx, EVICT_UNUSED, place, |row| counts.add_gone(row))?.len();
+    }
+    counts.write(tx)?;
+    Ok(gone as u64)
 }
 
 // Looks past all that are needed, so it is for a reader: no commit waits for it.
@@ -259,6 +280,22 @@ impl CacheStore for SqliteStore {
         self.write(move |tx| evict(tx, org, &filter, limit)).await
     }
 
+    async fn output(&self, org: OrgId, key: &ResultKey, chars: u32) -> Result<Option<String>> {
+        let key = *key;
+        let sql = "SELECT substr(output, 1, ?) FROM step_cache WHERE org_id = ? AND key = ? AND run_id = ?";
+        self.read(move |conn| one(conn, sql, params![chars, org.0, key.key.0, id(&served(&key))], |row| row.get(0)))
+            .await
+    }
+
+    async fn ages(&self, after: Option<(OrgId, ResultKey)>, limit: u32) -> Result<Vec<ResultAge>> {
+        self.read(move |conn| ages(conn, after, limit)).await
+    }
+
+    async fn evict_unused(&self, unused: &[ResultAge]) -> Result<u64> {
+        let unused = unused.to_vec();
+        self.write(move |tx| evict_unused(tx, &unused)).await
+    }
+
     async fn preimage(&self, org: OrgId, key: Digest) -> Result<Option<Json>> {
         let sql = "SELECT preimage FROM cache_preimages WHERE org_id = ? AND key = ?";
         let found = self.read(move |conn| one(conn, sql, params![org.0, key.0], |row| Columns::of(row).opt_json()));
@@ -295,7 +332,7 @@ mod tests {
     #[test]
     fn nothing_about_results_scans_them() {
         let schema = schema();
-        for sql in [OF_RUN, FOUND, OLD_PREIMAGES, FORGET_PREIMAGE] {
+        for sql in [OF_RUN, FOUND, AGES, EVICT_UNUSED, OLD_PREIMAGES, FORGET_PREIMAGE] {
             let plan = plan(&schema, sql);
             assert!(!plan.contains("SCAN"), "{plan}");
         }

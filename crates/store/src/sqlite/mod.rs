@@ -4,6 +4,7 @@
 //! have the same file open.
 
 mod cache;
+mod cache_counts;
 mod columns;
 mod definitions;
 mod errors;

@@ -33,6 +33,19 @@ CREATE TABLE cache_preimages (
 
 CREATE INDEX cache_preimages_by_age ON cache_preimages (created_at);
 
+-- What is counted of each step beside its results: attempts that had to run, and the hits of results that are gone. Each
+-- process has a lane of its own to count in, so that no two of them wait for each other.
+CREATE TABLE cache_counts (
+    org_id   integer NOT NULL,
+    workflow text COLLATE "C" NOT NULL,
+    step_id  text COLLATE "C" NOT NULL,
+    lane     smallint NOT NULL,
+    hits     bigint NOT NULL,
+    misses   bigint NOT NULL,
+    saved_ms bigint NOT NULL,
+    PRIMARY KEY (org_id, workflow, step_id, lane)
+) WITH (fillfactor = 50);
+
 -- How often the results of a workflow (its `step_id` is empty) or of a step were disowned.
 CREATE TABLE cache_epochs (
     org_id   integer NOT NULL,

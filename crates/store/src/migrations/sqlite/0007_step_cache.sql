@@ -33,6 +33,17 @@ CREATE TABLE cache_preimages (
 
 CREATE INDEX cache_preimages_by_age ON cache_preimages (created_at);
 
+-- What is counted of each step beside its results: attempts that had to run, and the hits of results that are gone.
+CREATE TABLE cache_counts (
+    org_id   INTEGER NOT NULL,
+    workflow TEXT NOT NULL,
+    step_id  TEXT NOT NULL,
+    hits     INTEGER NOT NULL,
+    misses   INTEGER NOT NULL,
+    saved_ms INTEGER NOT NULL,
+    PRIMARY KEY (org_id, workflow, step_id)
+) STRICT, WITHOUT ROWID;
+
 -- How often the results of a workflow (its `step_id` is empty) or of a step were disowned.
 CREATE TABLE cache_epochs (
     org_id   INTEGER NOT NULL,
