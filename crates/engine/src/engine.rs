@@ -21,6 +21,7 @@ use milepost_store::rows::{HeadRow, RunFilter, TransitionRow};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::cache::{CacheConfig, Evictor};
 use crate::clock::{Clock, SystemClock};
 use crate::committer::{Accepted, Committer, Inbox, LimitedQueues, Parts, RequestKind, restore_with};
 use crate::definitions::{Collector, Definitions, DefinitionsConfig, Target, definition_of};
@@ -65,6 +66,8 @@ pub struct Config {
     pub definitions: DefinitionsConfig,
     /// How long runs that have ended are kept; for ever if it is not said.
     pub retention: Option<Duration>,
+    /// How results of steps are kept.
+    pub cache: CacheConfig,
     /// Without it the engine only writes what it is asked to: it begins no steps, fires no timers and takes nothing over.
     /// What it leaves ready is taken over by another node once this one has gone.
     pub takes_steps: bool,
@@ -93,6 +96,7 @@ impl Default for Config {
             blobs: None,
             definitions: DefinitionsConfig::default(),
             retention: None,
+            cache: CacheConfig::default(),
             takes_steps: true,
             workers: false,
             outbox: OutboxConfig::default(),
@@ -304,6 +308,11 @@ impl Engine {
                 let (store, clock, blobs) = (store.clone(), config.clock.clone(), config.blobs.clone());
                 tokio::spawn(Retention { store, clock, blobs, keep_ms }.run())
             }));
+            if config.cache.ttl.is_some() || config.cache.bytes.is_some() {
+                let ttl_ms = config.cache.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+                let (store, clock, bytes) = (store.clone(), config.clock.clone(), config.cache.bytes);
+                services.push(tokio::spawn(Evictor { store, clock, ttl_ms, bytes }.run()));
+            }
             services.extend([tokio::spawn(reaper.run()), tokio::spawn(timers.run()), tokio::spawn(lookout.run())]);
         } else {
             store.heartbeat(node, config.clock.now(), config.node_lease_ms).await?;

@@ -129,7 +129,7 @@ impl Retention {
 }
 
 /// Four fifths of the time belong to others.
-fn pause_after(took: Duration) -> Duration {
+pub(crate) fn pause_after(took: Duration) -> Duration {
     (took * 4).max(PAUSE)
 }
 

@@ -115,6 +115,13 @@ const TIMERS_LATE: Metric = Metric::histogram(
 );
 const ADOPTED: Metric =
     Metric::counter("milepost_adopted_runs_total", &[], "Runs that this node took over from a node that was gone.");
+const CACHE_HITS: Metric =
+    Metric::counter("milepost_cache_hits_total", &[], "Steps that took a result that was there, on this node.");
+const CACHE_MISSES: Metric = Metric::counter(
+    "milepost_cache_misses_total",
+    &[],
+    "Attempts of steps with a cache that had to run, on this node: no result was there, or none was wanted.",
+);
 const DELIVERIES: Metric = Metric::counter(
     "milepost_outbox_deliveries_total",
     &["result"],
@@ -151,6 +158,8 @@ pub const METRICS: &[&Metric] = &[
     &PROJECTOR_QUEUE,
     &TIMERS_LATE,
     &ADOPTED,
+    &CACHE_HITS,
+    &CACHE_MISSES,
     &DELIVERIES,
     &DELIVERING,
     &ALERTS,
@@ -213,6 +222,8 @@ pub(crate) struct Metrics {
     pub(crate) projector_queue: Gauge,
     pub(crate) timers_late: Histogram,
     pub(crate) adopted: Counter,
+    cache_hits: Counter,
+    cache_misses: Counter,
     pub(crate) delivering: Gauge,
     deliveries: [(&'static str, Counter); 8],
     pub(crate) projector_lag_high: Counter,
@@ -252,6 +263,8 @@ impl Metrics {
             projector_queue: metrics::gauge!(PROJECTOR_QUEUE.name),
             timers_late: metrics::histogram!(TIMERS_LATE.name),
             adopted: metrics::counter!(ADOPTED.name),
+            cache_hits: metrics::counter!(CACHE_HITS.name),
+            cache_misses: metrics::counter!(CACHE_MISSES.name),
             delivering: metrics::gauge!(DELIVERING.name),
             deliveries: RESULTS.map(|result| (result, DELIVERIES.with(result))),
             projector_lag_high: ALERTS.with("PROJECTOR_LAG_HIGH"),
@@ -286,7 +299,12 @@ impl Metrics {
             match &event.body {
                 Body::StepCompleted { .. } => self.steps_completed.increment(1),
                 Body::StepFailed { .. } => self.steps_failed.increment(1),
-                Body::StepSkipped { .. } | Body::StepReused(_) => self.steps_skipped.increment(1),
+                Body::StepReused(_) => {
+                    self.steps_skipped.increment(1);
+                    self.cache_hits.increment(1);
+                }
+                Body::StepSkipped { .. } => self.steps_skipped.increment(1),
+                Body::StepStarted(started) if started.cache_key.is_some() => self.cache_misses.increment(1),
                 Body::RunCompleted => self.runs_completed.increment(1),
                 Body::RunFailed { .. } => self.runs_failed.increment(1),
                 Body::RunCancelled { .. } => self.runs_cancelled.increment(1),
