@@ -27,4 +27,5 @@ pub use routes::router;
 pub use serve::serve;
 pub use state::{AppState, Settings};
 pub use token::{KnownToken, TokenHash};
+pub use wire::cache as cache_answers;
 pub use wire::definition as answers;

@@ -23,6 +23,7 @@ use crate::error::Problem;
         (name = "revisions", description = "Documents at moments of their lives"),
         (name = "secrets", description = "What steps must know and nobody else"),
         (name = "outbox", description = "What is owed to others, and what was given up"),
+        (name = "cache", description = "Results of steps that are kept"),
         (name = "server", description = "The server itself"),
     ),
 )]

@@ -1,5 +1,6 @@
 //! One file per deed: `routes/<noun>/<verb>.rs`.
 
+mod cache;
 mod docs;
 mod health;
 mod home;
@@ -39,6 +40,7 @@ pub(crate) fn api() -> OpenApiRouter<AppState> {
     let calls = OpenApiRouter::new()
         .merge(queues::routes())
         .merge(outbox::routes())
+        .merge(cache::routes())
         .merge(runs::routes())
         .merge(socket::routes())
         .merge(tasks::routes())

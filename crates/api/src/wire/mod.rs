@@ -1,5 +1,6 @@
 //! What goes over the wire. Names are fixed; the engine's own types may change behind them.
 
+pub mod cache;
 pub mod definition;
 mod event;
 mod log;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
 mod bulk;
+mod cache;
 mod definitions;
 mod guard;
 mod openapi;

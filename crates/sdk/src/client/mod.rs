@@ -170,6 +170,15 @@ impl Client {
         self.send(with_headers(self.request(Method::DELETE, path, query), headers)).await.map(drop)
     }
 
+    /// The same where the answer says something.
+    ///
+    /// # Errors
+    /// The server refuses, or does not answer.
+    pub async fn delete_for<T: DeserializeOwned>(&self, path: &[&str], query: &[(&str, String)]) -> Result<T, Error> {
+        let (_, body) = self.send(self.request(Method::DELETE, path, query)).await?;
+        self.read(&body)
+    }
+
     /// A `POST` whose body is ready, and which may take its time.
     pub(crate) async fn post_bytes(&self, path: &[&str], body: Vec<u8>, within: Duration) -> Result<Bytes, Error> {
         let request = json(self.request(Method::POST, path, &[]), body);
