@@ -1,10 +1,12 @@
 //! What this program reads of the answers of a server, or of a database that is asked in its place. What it does not
 //! read is kept all the same: `-o json` prints an answer as it came.
 
+mod cache;
 mod definitions;
 
 use std::collections::BTreeMap;
 
+pub(crate) use cache::{CacheCounts, CacheKey, CacheResult, CacheStats, Disowned, Evicted};
 pub(crate) use definitions::{
     Change, Collected, Conflict, Diff, DiffEnd, Difference, FieldDiff, Merged, Move, MoveKind, Moved, Protection, Tag,
 };

@@ -1,5 +1,6 @@
 //! Whoever does what the verbs ask for: a server, or an engine in this process on a database. Both answer in the same words.
 
+mod cache;
 mod definitions;
 pub(crate) mod feed;
 mod local;
@@ -23,6 +24,7 @@ use crate::wire::{
     Accepted, Bulk, Definition, Delivery, Deployed, Limited, LogLine, Page, PatchOutlook, Patched, Planned, Queue,
     Retried, Rotated, Run, Said, Secret, SecretSet, Started, StepDetail, Summary, Transition, Workflow,
 };
+pub(crate) use cache::ResultsOf;
 use feed::Feed;
 use local::Local;
 pub(crate) use local::{RunSettings, config, traces};

@@ -1,5 +1,6 @@
 //! A server, asked over HTTP: the SDK's client, and what the verbs read of its answers.
 
+mod cache;
 mod definitions;
 mod error;
 mod logs;
@@ -53,6 +54,10 @@ impl Client {
 
     async fn put<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> anyhow::Result<T> {
         self.sdk.put(path, body).await.map_err(|error| refusal(&self.server, error))
+    }
+
+    async fn delete_for<T: DeserializeOwned>(&self, path: &[&str], query: &Query<'_>) -> anyhow::Result<T> {
+        self.sdk.delete_for(path, query).await.map_err(|error| refusal(&self.server, error))
     }
 
     async fn delete(&self, path: &[&str], query: &Query<'_>) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! One file per verb.
 
+pub(crate) mod cache;
 mod change;
 pub(crate) mod completion;
 pub(crate) mod deploy;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use milepost_api::KnownToken;
 
-use crate::config::values::{Listen, Retention};
+use crate::config::values::{Listen, MostBytes, Retention};
 use crate::config::{Layer, Layers, ServerConfig, environment, file, shown};
 use crate::context::{Context, LimitFlags};
 use crate::logging;
@@ -61,6 +61,12 @@ pub(crate) struct Serve {
     /// How long runs are kept after their end, such as 30d; or `off` [env: MILEPOST_RETENTION] [default: 90d]
     #[arg(long, value_name = "SPAN")]
     retention: Option<Retention>,
+    /// How long results of steps are kept that nobody takes, such as 7d; or `off` [env: MILEPOST_CACHE_TTL] [default: 30d]
+    #[arg(long, value_name = "SPAN")]
+    cache_ttl: Option<Retention>,
+    /// Bytes of results that are kept at most, such as 10GB; or `off` [env: MILEPOST_CACHE_BYTES] [default: off]
+    #[arg(long, value_name = "SIZE")]
+    cache_bytes: Option<MostBytes>,
     /// How long requests under way may take when the server ends [env: MILEPOST_DRAIN_SECONDS] [default: 10]
     #[arg(long, value_name = "N")]
     drain_seconds: Option<u64>,
@@ -126,6 +132,8 @@ impl Serve {
             tokens: Some(self.token_hashes.clone()).filter(|hashes| !hashes.is_empty()),
             insecure_no_auth: self.insecure_no_auth,
             retention: self.retention,
+            cache_ttl: self.cache_ttl,
+            cache_bytes: self.cache_bytes,
             limits,
             ..Layer::default()
         }

@@ -13,7 +13,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::layer::Layer;
-use super::values::{ChainDepth, Grace, Headers, Listen, LogFormat, PushSecrets, Retention};
+use super::values::{ChainDepth, Grace, Headers, Listen, LogFormat, MostBytes, PushSecrets, Retention};
 use crate::output::error::Refusal;
 
 /// The file that is read when none is named, if it is there.
@@ -36,6 +36,7 @@ struct File {
     push: Push,
     outbox: Outbox,
     retention: Kept,
+    cache: Cache,
     definitions: Definitions,
     traces: Traces,
     log: Log,
@@ -79,6 +80,15 @@ struct Outbox {
 struct Kept {
     #[serde(deserialize_with = "text")]
     completed_runs: Option<Retention>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Cache {
+    #[serde(deserialize_with = "text")]
+    ttl: Option<Retention>,
+    #[serde(deserialize_with = "text")]
+    bytes: Option<MostBytes>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -155,6 +165,8 @@ fn parse(source: &str) -> Result<Layer, toml::de::Error> {
         push_per_host: file.push.per_host,
         outbox_max_tries: file.outbox.max_tries,
         retention: file.retention.completed_runs,
+        cache_ttl: file.cache.ttl,
+        cache_bytes: file.cache.bytes,
         chain_depth: file.definitions.chain_depth,
         gc_grace: file.definitions.gc_grace,
         traces_endpoint: file.traces.endpoint,
@@ -205,7 +217,7 @@ mod tests {
             "listen = '0.0.0.0:80'\ndb = 'a.db'\ndata = 'd'\nblobs = 's3://b'\ninline_concurrency = 3\nallow_shell = true\n\
              allow_private_http = false\ndrain_seconds = 5\n[auth]\ntokens = ['{hash}', 'ci={hash}']\ninsecure_no_auth = true\n\
              [secrets]\nkey = '{}'\nkey_file = 'k'\nfolder = '/run/secrets'\nenv_prefix = ''\n\
-             [retention]\ncompleted_runs = '30d'\n[definitions]\nchain_depth = 20\ngc_grace = 'never'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
+             [retention]\ncompleted_runs = '30d'\n[cache]\nttl = 'off'\nbytes = '10GB'\n[definitions]\nchain_depth = 20\ngc_grace = 'never'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
              service_name = 's'\n[log]\nformat = 'json'\n[limits]\nsteps = 10\n",
             "0a".repeat(32)
         ))
@@ -213,6 +225,7 @@ mod tests {
         assert_eq!(layer.listen.unwrap().to_string(), "0.0.0.0:80");
         assert_eq!((layer.tokens, layer.blobs.as_deref()), (Some(vec![hash.into(), named]), Some("s3://b")));
         assert_eq!(layer.retention.unwrap().to_string(), "30d");
+        assert_eq!((layer.cache_ttl.unwrap().0, layer.cache_bytes.unwrap().0), (None, Some(10_000_000_000)));
         assert_eq!((layer.chain_depth.unwrap().0, layer.gc_grace.unwrap().0), (20, None));
         assert!(layer.secrets_key.is_some_and(|keys| !keys.is_empty()));
         assert_eq!(layer.secrets_env_prefix.as_deref(), Some(""));
@@ -239,6 +252,7 @@ mod tests {
             ("listen = 7400", ":1:10: invalid type: integer `7400`"),
             ("inline_concurrency = 0", ":1:22: invalid value: integer `0`"),
             ("[retention]\ncompleted_runs = '9y'", ":2:18: `9y` is not a time span"),
+            ("[cache]\nbytes = '10'", ":2:9: `10` is not a size"),
             ("[definitions]\nchain_depth = 51", ":2:15: a chain has 1 to 50 patches"),
             ("[definitions]\ngc_grace = 'off'", ":2:12: `off` is not a time span"),
             ("[auth]\ntokens = ['secret']", ":2:10: a token hash is"),

@@ -9,7 +9,7 @@ use milepost_api::KnownToken;
 use milepost_engine::secrets::Keyring;
 
 use super::settings::Setting;
-use super::values::{ChainDepth, Grace, Headers, Listen, LogFormat, PushSecrets, Retention};
+use super::values::{ChainDepth, Grace, Headers, Listen, LogFormat, MostBytes, PushSecrets, Retention};
 
 /// What one place says; what it leaves out is left to the others.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,8 @@ pub(crate) struct Layer {
     pub(crate) push_per_host: Option<NonZeroUsize>,
     pub(crate) outbox_max_tries: Option<NonZeroU32>,
     pub(crate) retention: Option<Retention>,
+    pub(crate) cache_ttl: Option<Retention>,
+    pub(crate) cache_bytes: Option<MostBytes>,
     pub(crate) chain_depth: Option<ChainDepth>,
     pub(crate) gc_grace: Option<Grace>,
     pub(crate) traces_endpoint: Option<String>,

@@ -14,6 +14,7 @@ mod layer;
 pub(crate) mod places;
 mod print;
 pub(crate) mod settings;
+mod size;
 mod span;
 pub(crate) mod values;
 
@@ -31,7 +32,7 @@ use crate::keyfile;
 use crate::output::error::Refusal;
 pub(crate) use layer::{Layer, Layers, Source, Sourced};
 pub(crate) use print::shown;
-use values::{ChainDepth, Grace, Headers, Listen, LogFormat, PushSecrets, Retention};
+use values::{ChainDepth, Grace, Headers, Listen, LogFormat, MostBytes, PushSecrets, Retention};
 
 /// Where `dev` and `serve` keep what they keep.
 const DATA: &str = "./.milepost";
@@ -69,6 +70,8 @@ pub(crate) struct ServerConfig {
     pub(crate) push_per_host: Sourced<usize>,
     pub(crate) outbox_max_tries: Sourced<u32>,
     pub(crate) retention: Sourced<Retention>,
+    pub(crate) cache_ttl: Sourced<Retention>,
+    pub(crate) cache_bytes: Sourced<MostBytes>,
     pub(crate) chain_depth: Sourced<ChainDepth>,
     pub(crate) gc_grace: Sourced<Grace>,
     pub(crate) traces_endpoint: Sourced<Option<String>>,
@@ -139,6 +142,8 @@ impl ServerConfig {
                 .pick(settings::OUTBOX_MAX_TRIES, |layer| layer.outbox_max_tries)
                 .map_or_else(|| Sourced::default(OutboxConfig::default().max_tries), |given| given.map(Into::into)),
             retention: or(layers.pick(settings::RETENTION, |layer| layer.retention), Retention::DEFAULT),
+            cache_ttl: or(layers.pick(settings::CACHE_TTL, |layer| layer.cache_ttl), Retention::OF_RESULTS),
+            cache_bytes: or(layers.pick(settings::CACHE_BYTES, |layer| layer.cache_bytes), MostBytes::OFF),
             chain_depth: or(layers.pick(settings::CHAIN_DEPTH, |layer| layer.chain_depth), ChainDepth::DEFAULT),
             gc_grace: or(layers.pick(settings::GC_GRACE, |layer| layer.gc_grace), Grace::DEFAULT),
             traces_endpoint: layers

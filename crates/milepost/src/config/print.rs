@@ -86,6 +86,8 @@ impl ServerConfig {
             "push.per_host" => (number(self.push_per_host.value), &self.push_per_host.from),
             "outbox.max_tries" => (number(self.outbox_max_tries.value), &self.outbox_max_tries.from),
             "retention.completed_runs" => (text(self.retention.value.to_string()), &self.retention.from),
+            "cache.ttl" => (text(self.cache_ttl.value.to_string()), &self.cache_ttl.from),
+            "cache.bytes" => (text(self.cache_bytes.value.to_string()), &self.cache_bytes.from),
             "definitions.chain_depth" => (number(self.chain_depth.value.0), &self.chain_depth.from),
             "definitions.gc_grace" => (text(self.gc_grace.value.to_string()), &self.gc_grace.from),
             "traces.endpoint" => {

@@ -37,6 +37,8 @@ settings! {
     PUSH_PER_HOST: "push.per_host", "MILEPOST_PUSH_PER_HOST", None;
     OUTBOX_MAX_TRIES: "outbox.max_tries", "MILEPOST_OUTBOX_MAX_TRIES", None;
     RETENTION: "retention.completed_runs", "MILEPOST_RETENTION", Some("--retention");
+    CACHE_TTL: "cache.ttl", "MILEPOST_CACHE_TTL", Some("--cache-ttl");
+    CACHE_BYTES: "cache.bytes", "MILEPOST_CACHE_BYTES", Some("--cache-bytes");
     CHAIN_DEPTH: "definitions.chain_depth", "MILEPOST_CHAIN_DEPTH", None;
     GC_GRACE: "definitions.gc_grace", "MILEPOST_GC_GRACE", None;
     TRACES_ENDPOINT: "traces.endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", None;

@@ -13,6 +13,8 @@ const LONGEST_S: u64 = 100 * 366 * 86_400;
 
 impl Retention {
     pub(crate) const DEFAULT: Retention = Retention(Some(90 * 86_400));
+    /// Of results of steps that nobody takes.
+    pub(crate) const OF_RESULTS: Retention = Retention(Some(30 * 86_400));
 }
 
 impl FromStr for Retention {

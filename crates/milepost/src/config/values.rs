@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
+pub(crate) use super::size::MostBytes;
 pub(crate) use super::span::{Grace, Retention};
 
 /// Where a server listens. `localhost` stands for 127.0.0.1, so that one address is meant and not two.

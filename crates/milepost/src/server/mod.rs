@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use milepost_api::{AppState, Settings};
+use milepost_engine::cache::CacheConfig;
 use milepost_engine::definitions::DefinitionsConfig;
 use milepost_engine::skills::{BuiltInOptions, Skills};
 use milepost_engine::{Config, Engine, OutboxConfig, PushConfig};
@@ -170,6 +171,10 @@ fn engine_config(config: &ServerConfig) -> Result<Config, Refusal> {
         },
         outbox: OutboxConfig { max_tries: config.outbox_max_tries.value },
         retention: config.retention.value.0.map(std::time::Duration::from_secs),
+        cache: CacheConfig {
+            ttl: config.cache_ttl.value.0.map(Duration::from_secs),
+            bytes: config.cache_bytes.value.0,
+        },
         definitions: DefinitionsConfig {
             chain_depth: config.chain_depth.value.0,
             grace: config.gc_grace.value.0.map(std::time::Duration::from_secs),

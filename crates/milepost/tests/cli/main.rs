@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
 mod bad_input;
+mod cache;
 mod definitions;
 mod examples;
 mod looking;

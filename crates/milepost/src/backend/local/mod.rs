@@ -1,6 +1,7 @@
 //! A database that this process opens itself, with an engine on it where something is written.
 
 mod bulk;
+mod cache;
 mod definitions;
 mod outbox;
 mod patch;
