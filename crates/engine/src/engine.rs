@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use milepost_core::cache::Trust;
+use milepost_core::change::{RebuildRequest, both};
 use milepost_core::document;
 use milepost_core::event::BaseRun;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
@@ -129,13 +130,23 @@ pub struct NewRun {
     pub definition: Option<Json>,
     /// Whose results its steps may have (see [`Engine::trust_in`]).
     pub trust: Trust,
+    /// Steps that run whatever is kept.
+    pub rebuild: Option<RebuildRequest>,
 }
 
 impl Default for NewRun {
     fn default() -> Self {
         let payload = Json::trusted("{}");
-        let trust = Trust::Open;
-        NewRun { payload, request_id: None, priority: 0, start_at: None, trace: None, definition: None, trust }
+        NewRun {
+            payload,
+            request_id: None,
+            priority: 0,
+            start_at: None,
+            trace: None,
+            definition: None,
+            trust: Trust::Open,
+            rebuild: None,
+        }
     }
 }
 
@@ -392,7 +403,7 @@ impl Engine {
     pub(crate) fn starting(&self, plan: &Arc<Plan>, new: NewRun) -> Result<Starting, EngineError> {
         self.check_skills(plan)?;
         let context = milepost_core::run::Context::new(self.clock.now(), 0, &self.limits);
-        let start = self.start_run(new, context.draw_run_id());
+        let start = self.start_run(plan, new, context.draw_run_id())?;
         Ok(Starting::check(start, plan.clone(), &context)?)
     }
 
@@ -442,7 +453,8 @@ impl Engine {
     ) -> Result<Accepted, EngineError> {
         check_skills(plan, &self.executor, self.workers)?;
         self.plans.ready(self.org, plan).await?;
-        let start = StartRun { base, rebuild, ..self.start_run(new, self.new_run_id()) };
+        let start = self.start_run(plan, new, self.new_run_id())?;
+        let start = StartRun { base, rebuild: both(start.rebuild, rebuild), ..start };
         self.inbox.ask(RequestKind::Start { start: Box::new(start), plan: plan.clone() }).await
     }
 
@@ -455,7 +467,7 @@ impl Engine {
         self.plans.ready(self.org, plan).await?;
         let run = self.new_run_id();
         let end = self.watchers.end(run);
-        let start = Box::new(self.start_run(new, run));
+        let start = Box::new(self.start_run(plan, new, run)?);
         let accepted = self.inbox.ask(RequestKind::Start { start, plan: plan.clone() }).await?;
         let status = match accepted.run == run {
             true => self.wait_for(run, end).await?,
@@ -464,8 +476,8 @@ impl Engine {
         Ok((accepted.run, status))
     }
 
-    fn start_run(&self, new: NewRun, run: RunId) -> StartRun {
-        StartRun {
+    fn start_run(&self, plan: &Plan, new: NewRun, run: RunId) -> Result<StartRun, EngineError> {
+        Ok(StartRun {
             org: self.org,
             run,
             payload: new.payload,
@@ -477,8 +489,8 @@ impl Engine {
             definition: new.definition,
             base: None,
             trust: new.trust,
-            rebuild: None,
-        }
+            rebuild: new.rebuild.map(|steps| steps.of(plan)).transpose()?,
+        })
     }
 
     fn new_run_id(&self) -> RunId {

@@ -42,7 +42,7 @@ pub use engine::{Config, Engine, NewRun, list_runs, load_state, transitions};
 pub use error::EngineError;
 pub use live_patch::{PatchOptions, PatchPreview, PatchRefusal, PatchedRun, StepLists};
 pub use logs::{LogLineView, LogPage};
-pub use milepost_core::change::ChangeRequest;
+pub use milepost_core::change::{ChangeRequest, RebuildRequest};
 pub use milepost_core::run::ItemCounts;
 pub use outbox::{OutboxConfig, OutboxItem, OutboxStatus, Retried, list_outbox};
 pub use outlook::{OpenRun, Outlook, open_runs};

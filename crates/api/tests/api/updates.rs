@@ -45,6 +45,85 @@ async fn a_change_that_does_not_fit_is_refused() {
     api.post("/api/v1/runs", &nobody).await.is_problem(404, "unknown_run");
 }
 
+fn half() -> serde_json::Value {
+    json!({
+        "name": "half",
+        "defaults": {"cache": {"enabled": true}},
+        "steps": {
+            "a": {"skill": "echo", "input": {"n": "${{ payload.a }}"}},
+            "b": {"skill": "fail", "input": {"times": "${{ payload.times }}", "of": "${{ steps.a.output.n }}"}},
+        },
+        "changes": {"fix": {"replace": "/times"}, "set": {"merge": ""}, "full_rebuild": {"rebuild": "all"},
+            "b.again": {"rebuild": ["b"]}, "art": {"merge": "/art"}, "art.swap": {"replace": "/art/cover"}},
+    })
+}
+
+/// The steps of the run that a body starts: `a skipped, b completed`.
+async fn steps_of(api: &Api, body: &serde_json::Value) -> (String, String) {
+    let answer = api.post("/api/v1/runs", body).await;
+    assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.body);
+    let run = answer.body["run_id"].as_str().unwrap().to_owned();
+    api.ended(&run).await;
+    let shown = api.get(&format!("/api/v1/runs/{run}")).await.body;
+    let step = |step: &serde_json::Value| format!("{} {}", step["step_id"], step["status"]).replace('"', "");
+    (run, shown["steps"].as_array().unwrap().iter().map(step).collect::<Vec<_>>().join(", "))
+}
+
+#[tokio::test]
+async fn changes_in_order_chains_and_rebuilds_run_what_they_touch() {
+    let api = Api::new().await;
+    let first = json!({ "document": half(), "payload": {"a": 1, "times": 9} });
+    let (base, steps) = steps_of(&api, &first).await;
+    assert_eq!(steps, "a completed, b failed");
+    let changes = json!([{"type": "fix", "payload": 5}, {"type": "set", "payload": {"times": 0}}]);
+    let (second, steps) = steps_of(&api, &json!({ "base_run_id": base, "changes": changes })).await;
+    assert_eq!(steps, "a skipped, b completed");
+    let (third, steps) = steps_of(&api, &json!({ "base_run_id": second })).await;
+    assert_eq!(steps, "a skipped, b skipped");
+    let of_third = |more: serde_json::Value| {
+        let mut body = json!({ "base_run_id": third });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    for (more, expected) in [
+        (json!({ "changes": [{"type": "b.again"}] }), "a skipped, b completed"),
+        (json!({ "changes": [{"type": "full_rebuild"}] }), "a completed, b completed"),
+        (json!({ "rebuild": ["a"] }), "a completed, b skipped"),
+        (json!({ "rebuild": ["a"], "changes": [{"type": "b.again"}] }), "a completed, b completed"),
+        (json!({ "rebuild": "all" }), "a completed, b completed"),
+    ] {
+        assert_eq!(steps_of(&api, &of_third(more.clone())).await.1, expected, "{more}");
+    }
+    let new = json!({ "document": half(), "payload": {"a": 1, "times": 0}, "rebuild": ["b"] });
+    assert_eq!(steps_of(&api, &new).await.1, "a skipped, b completed");
+    let mut newer = half();
+    newer["steps"]["b"]["input"]["more"] = json!(1);
+    assert_eq!(steps_of(&api, &of_third(json!({ "document": newer }))).await.1, "a skipped, b completed");
+    api.post("/api/v1/workflows", &json!({ "document": newer })).await;
+    assert_eq!(steps_of(&api, &of_third(json!({ "workflow": "half" }))).await.1, "a skipped, b skipped");
+}
+
+#[tokio::test]
+async fn what_cannot_be_changed_or_rebuilt_is_named() {
+    let api = Api::new().await;
+    let base = steps_of(&api, &json!({ "document": half(), "payload": {"a": 1, "times": 0} })).await.0;
+    for (more, code, said) in [
+        (json!({ "changes": [{"type": "fixx"}] }), "unknown_change", "It declares art, art.swap, b.again, fix, "),
+        (json!({ "changes": [{"type": "art"}] }), "change_failed", "nothing at `/art`"),
+        (json!({ "changes": [{"type": "art.swap"}] }), "change_failed", "it has a, times"),
+        (json!({ "rebuild": ["c"] }), "unknown_step", "no step `c`"),
+        (json!({ "rebuild": "a" }), "bad_rebuild", "one step is a list of one"),
+    ] {
+        let mut body = json!({ "base_run_id": base });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        for path in ["/api/v1/runs", "/api/v1/runs/plan"] {
+            let answer = api.post(path, &body).await;
+            answer.is_problem(422, code);
+            assert!(answer.body["detail"].as_str().unwrap().contains(said), "{}", answer.body);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_patch_is_for_one_run() {
     let api = Api::new().await;

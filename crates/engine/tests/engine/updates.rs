@@ -3,7 +3,7 @@
 use milepost_core::id::RunId;
 use milepost_core::json::Json;
 use milepost_core::status::RunStatus;
-use milepost_engine::{ChangeRequest, NewRun};
+use milepost_engine::{ChangeRequest, NewRun, RebuildRequest};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -13,11 +13,19 @@ on! {
         an_update_runs_with_the_changed_payload_of_its_base,
         an_update_may_have_a_newer_definition,
         a_run_under_way_can_be_a_base,
+        a_base_that_failed_half_way_gives_what_it_had,
+        a_base_that_was_cancelled_gives_what_it_had,
+        several_changes_and_updates_of_updates_add_up,
+        steps_are_rebuilt_by_name,
         changes_that_do_not_fit_start_nothing,
         a_plan_says_what_a_run_would_do_and_stores_nothing,
         the_plan_of_an_update_sees_the_changed_payload,
     ],
-    postgres: [an_update_runs_with_the_changed_payload_of_its_base]
+    postgres: [
+        an_update_runs_with_the_changed_payload_of_its_base,
+        a_base_that_failed_half_way_gives_what_it_had,
+        steps_are_rebuilt_by_name,
+    ]
 }
 
 const CAMPAIGN: &str = r#"
@@ -87,6 +95,83 @@ async fn a_run_under_way_can_be_a_base(home: Home) {
     let base = start(&engine, document, payload(&json!({"n": 1}))).await;
     let update = within(engine.update(base, None, Vec::new(), NewRun::default())).await.unwrap();
     assert_eq!(engine.run(update.run).await.unwrap().payload.to_value(), json!({"n": 1}));
+}
+
+const HALF: &str = r#"
+name: half
+defaults: {cache: {enabled: true}}
+steps:
+  a: {skill: echo, input: {n: "${{ payload.a }}"}}
+  b: {skill: fail, input: {times: "${{ payload.times }}", of: "${{ steps.a.output.n }}"}}
+  c: {skill: echo, input: {of: "${{ steps.b.output.of }}"}}
+changes:
+  fix: {replace: /times}
+  set: {merge: ""}
+"#;
+
+async fn a_base_that_failed_half_way_gives_what_it_had(home: Home) {
+    let engine = home.open(config()).await;
+    let (base, status) = run(&engine, HALF, payload(&json!({"a": 1, "times": 9}))).await;
+    assert_eq!(status, RunStatus::Failed);
+    let fix = vec![change("fix", &json!(0))];
+    let update = within(engine.update(base, None, fix, NewRun::default())).await.unwrap().run;
+    assert_eq!(ended(&engine, update).await, RunStatus::Completed);
+    assert_eq!(steps(&engine.run(update).await.unwrap()), "a skipped (cache_hit), b completed, c completed");
+    sound(&engine, update).await;
+}
+
+async fn a_base_that_was_cancelled_gives_what_it_had(home: Home) {
+    let engine = home.open(config()).await;
+    let document = r#"
+name: stopped
+steps:
+  a: {skill: echo, input: 1, cache: {enabled: true}}
+  b: {skill: wait, input: {signal: go}, depends_on: [a], when: "${{ payload.wait }}"}
+changes: {wait.set: {replace: /wait}}
+"#;
+    let base = start(&engine, document, payload(&json!({"wait": true}))).await;
+    within(engine.signal(base, milepost_engine::Engine::new_signal("CANCEL"))).await.unwrap();
+    assert_eq!(ended(&engine, base).await, RunStatus::Cancelled);
+    let changes = vec![change("wait.set", &json!(false))];
+    let update = within(engine.update(base, None, changes, NewRun::default())).await.unwrap().run;
+    assert_eq!(ended(&engine, update).await, RunStatus::Completed);
+    let view = engine.run(update).await.unwrap();
+    // Whether `a` had ended when the signal came is a matter of moments.
+    assert!(steps(&view).ends_with("b skipped (condition)"), "{}", steps(&view));
+}
+
+async fn several_changes_and_updates_of_updates_add_up(home: Home) {
+    let engine = home.open(config()).await;
+    let (first, _) = run(&engine, HALF, payload(&json!({"a": 1, "times": 9}))).await;
+    let changes =
+        vec![change("set", &json!({"a": 2, "more": 1})), change("fix", &json!(0)), change("set", &json!({"a": 3}))];
+    let second = within(engine.update(first, None, changes, NewRun::default())).await.unwrap().run;
+    ended(&engine, second).await;
+    let third = within(engine.update(second, None, vec![change("set", &json!({"more": null}))], NewRun::default()));
+    let third = third.await.unwrap().run;
+    assert_eq!(ended(&engine, third).await, RunStatus::Completed);
+    let view = engine.run(third).await.unwrap();
+    assert_eq!(view.payload.to_value(), json!({"a": 3, "times": 0}));
+    assert_eq!(steps(&view), "a skipped (cache_hit), b skipped (cache_hit), c skipped (cache_hit)");
+    assert_eq!(view.summary.base_run_id, Some(second));
+}
+
+async fn steps_are_rebuilt_by_name(home: Home) {
+    let engine = home.open(config()).await;
+    let of = |rebuild| NewRun { rebuild, ..payload(&json!({"a": 1, "times": 0})) };
+    let (base, _) = run(&engine, HALF, of(None)).await;
+    let named = |names: &[&str]| Some(RebuildRequest::Steps(names.iter().map(|name| (*name).to_owned()).collect()));
+    let update = within(engine.update(base, None, Vec::new(), of(named(&["b"])))).await.unwrap().run;
+    ended(&engine, update).await;
+    let view = engine.run(update).await.unwrap();
+    assert_eq!(steps(&view), "a skipped (cache_hit), b completed, c skipped (cache_hit)");
+    let (new, _) = run(&engine, HALF, of(named(&["c", "a"]))).await;
+    assert_eq!(steps(&engine.run(new).await.unwrap()), "a completed, b skipped (cache_hit), c completed");
+    let (all, _) = run(&engine, HALF, of(Some(RebuildRequest::All))).await;
+    assert_eq!(steps(&engine.run(all).await.unwrap()), "a completed, b completed, c completed");
+    let unknown = engine.update(base, None, Vec::new(), of(named(&["bb"]))).await.unwrap_err();
+    assert_eq!(unknown.code(), "unknown_step");
+    assert!(unknown.to_string().contains("did you mean `b`?"), "{unknown}");
 }
 
 async fn changes_that_do_not_fit_start_nothing(home: Home) {

@@ -30,8 +30,8 @@ use local::Local;
 pub(crate) use local::{RunSettings, config, traces};
 use logs::Logs;
 pub(crate) use request::{
-    Action, BulkOrder, Change, Documents, Mover, NewPatch, NewRun, NewSecret, NewSignal, Past, RunFilter, Subject,
-    UndoPatch, Update, joined,
+    Action, BulkOrder, Change, Documents, Mover, NewPatch, NewRun, NewSecret, NewSignal, Newer, Past, RunFilter,
+    Subject, UndoPatch, Update, joined,
 };
 
 #[derive(Debug)]

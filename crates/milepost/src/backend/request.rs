@@ -1,5 +1,6 @@
 //! What the verbs ask for, the same for a server and for a database.
 
+use milepost_core::change::RebuildRequest;
 use milepost_core::document::Loaded;
 use milepost_core::id::{RunId, SignalId};
 use milepost_core::json::Json;
@@ -166,6 +167,8 @@ pub(crate) struct NewRun {
     pub(crate) request_id: Option<String>,
     pub(crate) priority: i32,
     pub(crate) start_at: Option<Timestamp>,
+    /// Steps that run whatever is kept.
+    pub(crate) rebuild: Option<RebuildRequest>,
 }
 
 /// What is run.
@@ -185,7 +188,16 @@ pub(crate) struct Update {
     pub(crate) base: RunId,
     pub(crate) changes: Vec<Change>,
     /// The definition to run now, where it is not the base run's own.
-    pub(crate) workflow: Option<String>,
+    pub(crate) definition: Option<Newer>,
+}
+
+/// A definition that an update run has instead of its base run's.
+#[derive(Debug)]
+pub(crate) enum Newer {
+    /// What was deployed under this name, or has this hash.
+    Workflow(String),
+    /// The first of these, as with a start.
+    Documents(Box<Documents>),
 }
 
 /// A change of a type that the document declares.

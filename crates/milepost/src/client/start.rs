@@ -1,12 +1,14 @@
 //! Runs that a server is to start, or to say what they would do.
 
+use milepost_core::change::RebuildRequest;
 use milepost_core::id::RunId;
 use milepost_core::json::Json;
 use milepost_core::time::Timestamp;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::Client;
-use crate::backend::{Begun, Change, Mover, NewRun, Subject};
+use crate::backend::{Begun, Change, Documents, Mover, NewRun, Newer, Subject, Update};
 use crate::progress::Outline;
 use crate::wire::{Planned, Said};
 
@@ -28,32 +30,46 @@ struct StartBody {
     priority: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
     start_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rebuild: Option<Value>,
 }
 
 impl StartBody {
     fn of(new: NewRun) -> StartBody {
-        let NewRun { subject, payload, request_id, priority, start_at } = new;
-        let body = StartBody { request_id, priority, start_at, ..StartBody::default() };
+        let NewRun { subject, payload, request_id, priority, start_at, rebuild } = new;
+        let rebuild = rebuild.map(|rebuild| match rebuild {
+            RebuildRequest::All => json!("all"),
+            RebuildRequest::Steps(steps) => json!(steps),
+        });
+        let body = StartBody { request_id, priority, start_at, rebuild, ..StartBody::default() };
         match subject {
             Subject::Workflow(reference) => StartBody { workflow: Some(reference), payload: Some(payload), ..body },
             Subject::Documents(documents) => {
-                let document = Some(Json::trusted(documents.first.canonical));
-                StartBody { document, payload: Some(payload), ..body }
+                StartBody { document: Some(first(*documents)), payload: Some(payload), ..body }
             }
-            Subject::Update(update) => StartBody {
-                base_run_id: Some(update.base),
-                changes: Some(update.changes),
-                workflow: update.workflow,
-                ..body
-            },
+            Subject::Update(Update { base, changes, definition }) => {
+                let (workflow, document) = match definition {
+                    None => (None, None),
+                    Some(Newer::Workflow(reference)) => (Some(reference), None),
+                    Some(Newer::Documents(documents)) => (None, Some(first(*documents))),
+                };
+                StartBody { base_run_id: Some(base), changes: Some(changes), workflow, document, ..body }
+            }
         }
     }
+}
+
+/// The one that is run.
+fn first(documents: Documents) -> Json {
+    Json::trusted(documents.first.canonical)
 }
 
 impl Client {
     pub(crate) async fn start(&self, new: NewRun) -> anyhow::Result<Begun> {
         let mut outline = None;
-        if let Subject::Documents(documents) = &new.subject {
+        if let Subject::Documents(documents)
+        | Subject::Update(Update { definition: Some(Newer::Documents(documents)), .. }) = &new.subject
+        {
             for other in &documents.others {
                 self.deploy(other, None, &Mover::default()).await?;
             }

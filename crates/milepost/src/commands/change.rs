@@ -4,16 +4,18 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use super::read_json;
-use crate::backend::{Backend, Change, Update};
+use milepost_core::limits::Limits;
+
+use super::{read_json, source};
+use crate::backend::{Change, Newer};
 
 #[derive(Debug, Args)]
 pub(super) struct ChangeFlags {
     /// What is different, as the document declares it under `changes`: JSON, or @FILE; may be repeated
     #[arg(long = "change", value_name = "TYPE[=JSON|=@FILE]")]
     changes: Vec<ChangeFlag>,
-    /// Run this definition, where it is not the base run's own: a name, or sha256:…
-    #[arg(long, value_name = "REF")]
+    /// Run this definition, where it is not the base run's own: a file, a name, or sha256:…
+    #[arg(long, value_name = "FILE|REF")]
     workflow: Option<String>,
 }
 
@@ -45,9 +47,14 @@ impl ChangeFlags {
         self.changes.iter().map(read).collect()
     }
 
-    /// The changes to the run that is meant.
-    pub(super) async fn of_run(&self, backend: &Backend, run: &str, changes: Vec<Change>) -> anyhow::Result<Update> {
-        let base = super::runs::resolve(backend, run).await?;
-        Ok(Update { base, changes, workflow: self.workflow.clone() })
+    /// The definition that is named, read before anybody is asked.
+    pub(super) fn newer(&self, limits: &Limits) -> anyhow::Result<Option<Newer>> {
+        match &self.workflow {
+            None => Ok(None),
+            Some(text) if source::is_file(text) => {
+                Ok(Some(Newer::Documents(Box::new(source::documents(text, limits)?))))
+            }
+            Some(reference) => Ok(Some(Newer::Workflow(reference.clone()))),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! One file per verb.
 
+mod again;
 pub(crate) mod cache;
 mod change;
 pub(crate) mod completion;

@@ -6,13 +6,14 @@ use clap::Args;
 use comfy_table::Cell;
 use milepost_core::json::Json;
 
+use super::again::RebuildFlag;
 use super::change::ChangeFlags;
 use super::{read_json, source};
-use crate::backend::{Access, Backend, NewRun, Subject};
+use crate::backend::{Access, Backend, NewRun, Subject, Update};
 use crate::context::{Context, LimitFlags};
 use crate::output::error::Refusal;
 use crate::output::{print_json, table};
-use crate::target::Otherwise;
+use crate::target::{Otherwise, Target};
 use crate::wire::Planned;
 
 /// Tell what a run would do, and why; nothing is run and nothing is stored.
@@ -41,6 +42,8 @@ pub(crate) struct Plan {
     base_run: Option<String>,
     #[command(flatten)]
     change: ChangeFlags,
+    #[command(flatten)]
+    again: RebuildFlag,
     #[command(flatten)]
     limits: LimitFlags,
 }
@@ -72,32 +75,37 @@ impl Plan {
         let limits = context.limits(&self.limits)?;
         let subject = source::subject(text, &limits)?;
         let payload = read_json("the payload", &self.payload)?;
-        // A file needs no database: nothing of it is stored.
-        let (otherwise, access) = match source::is_file(text) {
-            true => (Otherwise::Embedded, Access::Nothing(limits)),
-            false => (Otherwise::Server, Access::Write(limits)),
+        let is_file = source::is_file(text);
+        let target = context.target(if is_file { Otherwise::Embedded } else { Otherwise::Server }).await?;
+        // A file needs no database; where there is one, it may have results.
+        let access = match &target {
+            Target::Database(database) if is_file && database.is_missing() => Access::Nothing(limits),
+            _ => Access::Write(limits),
         };
-        let backend = Backend::open(context.target(otherwise).await?, access).await?;
-        let planned = backend.plan(new_run(subject, payload)).await;
+        let backend = Backend::open(target, access).await?;
+        let planned = backend.plan(self.new_run(subject, payload)).await;
         backend.close().await;
         planned
     }
 
     async fn of_update(&self, base: &str, context: &Context) -> anyhow::Result<crate::wire::Said<Planned>> {
-        let changes = self.change.read()?;
-        let access = Access::Write(context.limits(&self.limits)?);
-        let backend = Backend::open(context.target(Otherwise::Server).await?, access).await?;
-        let planned = match self.change.of_run(&backend, base, changes).await {
-            Ok(update) => backend.plan(new_run(Subject::Update(update), Json::trusted("{}"))).await,
+        let (changes, limits) = (self.change.read()?, context.limits(&self.limits)?);
+        let definition = self.change.newer(&limits)?;
+        let backend = Backend::open(context.target(Otherwise::Server).await?, Access::Write(limits)).await?;
+        let planned = match super::runs::resolve(&backend, base).await {
+            Ok(base) => {
+                let update = Subject::Update(Update { base, changes, definition });
+                backend.plan(self.new_run(update, Json::trusted("{}"))).await
+            }
             Err(error) => Err(error),
         };
         backend.close().await;
         planned
     }
-}
 
-fn new_run(subject: Subject, payload: Json) -> NewRun {
-    NewRun { subject, payload, request_id: None, priority: 0, start_at: None }
+    fn new_run(&self, subject: Subject, payload: Json) -> NewRun {
+        NewRun { subject, payload, request_id: None, priority: 0, start_at: None, rebuild: self.again.read() }
+    }
 }
 
 fn print(planned: &Planned) {

@@ -5,9 +5,10 @@ use std::str::FromStr;
 
 use clap::Args;
 
+use super::again::RebuildFlag;
 use super::start::StartFlags;
 use super::{read_json, source};
-use crate::backend::{Backend, NewSignal};
+use crate::backend::{Backend, NewRun, NewSignal};
 use crate::context::Context;
 use crate::target::Otherwise;
 
@@ -40,6 +41,8 @@ pub(crate) struct Run {
     #[arg(long = "signal", value_name = "NAME[=JSON]")]
     signals: Vec<SignalFlag>,
     #[command(flatten)]
+    again: RebuildFlag,
+    #[command(flatten)]
     start: StartFlags,
 }
 
@@ -63,6 +66,7 @@ impl Run {
         // All that can be refused is refused before anybody is asked.
         let subject = source::subject(&self.subject, &self.start.limits(&context)?)?;
         let new = self.start.new_run(subject, read_json("the payload", &self.payload)?);
+        let new = NewRun { rebuild: self.again.read(), ..new };
         let signals = self.signals()?;
         let otherwise = if source::is_file(&self.subject) { Otherwise::Embedded } else { Otherwise::Server };
         let backend = Backend::open(context.target(otherwise).await?, self.start.access(&context)?).await?;

@@ -51,7 +51,7 @@ impl StartFlags {
 
     pub(super) fn new_run(&self, subject: Subject, payload: Json) -> NewRun {
         let (request_id, priority, start_at) = (self.request_id.clone(), self.priority, self.start_at);
-        NewRun { subject, payload, request_id, priority, start_at }
+        NewRun { subject, payload, request_id, priority, start_at, rebuild: None }
     }
 
     /// What is needed of a database.

@@ -12,6 +12,7 @@ mod processes;
 mod queues;
 mod secrets;
 mod server;
+mod updates;
 mod verbs;
 
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use milepost_core::cache::Trust;
-use milepost_core::change::ChangeRequest;
+use milepost_core::change::{ChangeRequest, RebuildRequest};
 use milepost_core::document::{self, Loaded};
 use milepost_core::id::RunId;
 use milepost_core::json::Json as RawJson;
@@ -48,6 +48,29 @@ pub(super) struct StartBody {
     base_run_id: Option<Uuid>,
     /// What changes in the base run's payload, in order.
     changes: Option<Vec<Change>>,
+    /// Steps that run whatever is kept of earlier runs: `all`, or a list of step ids.
+    rebuild: Option<RebuildBody>,
+}
+
+/// `all`, or step ids.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+enum RebuildBody {
+    Word(String),
+    Steps(Vec<String>),
+}
+
+impl RebuildBody {
+    fn read(self) -> Result<RebuildRequest> {
+        match self {
+            RebuildBody::Steps(steps) => Ok(RebuildRequest::Steps(steps)),
+            RebuildBody::Word(word) if word == "all" => Ok(RebuildRequest::All),
+            RebuildBody::Word(word) => Err(Problem::unprocessable(
+                "bad_rebuild",
+                format!("`rebuild` is `all` or a list of step ids, not `{word}`; one step is a list of one"),
+            )),
+        }
+    }
 }
 
 /// A change of a type that the document declares in `changes`.
@@ -127,6 +150,7 @@ impl StartBody {
             trace,
             definition: from,
             trust,
+            rebuild: self.rebuild.map(RebuildBody::read).transpose()?,
         };
         Ok(Request { subject, new })
     }

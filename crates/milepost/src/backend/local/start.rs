@@ -6,32 +6,39 @@ use milepost_core::document::Loaded;
 use milepost_core::id::RunId;
 use milepost_core::plan::Plan;
 use milepost_core::run::Signal;
+use milepost_engine::definitions::definition_of;
 use milepost_engine::{ChangeRequest, Engine};
 use serde_json::json;
 
 use super::Local;
 use crate::backend::caller_trace;
-use crate::backend::{Begun, Change, Documents, NewRun, NewSignal, Subject, Update};
+use crate::backend::{Begun, Change, Documents, NewRun, NewSignal, Newer, Subject, Update};
 use crate::progress::Outline;
 use crate::wire::{Accepted, Planned, Said};
 
 impl Local {
     pub(in crate::backend) async fn start(&self, new: NewRun) -> anyhow::Result<Begun> {
         let engine = self.engine().await?;
-        let NewRun { subject, payload, request_id, priority, start_at } = new;
-        let trace = caller_trace();
-        let new = milepost_engine::NewRun { payload, request_id, priority, start_at, trace, ..Default::default() };
+        let (subject, new) = parts(new);
+        let new = milepost_engine::NewRun { trace: caller_trace(), ..new };
         let (accepted, outline) = match subject {
             Subject::Workflow(reference) => (engine.start(&reference, new).await?, None),
             Subject::Documents(documents) => {
-                let plan = stored(engine, *documents, &new).await?;
+                let plan = stored(engine, *documents, Some(&new)).await?;
                 let accepted = engine.start_plan(&plan, new).await?;
                 // A run that was there already may be one of another document.
                 (accepted, (!accepted.existing).then(|| Outline::of_plan(&plan)))
             }
-            Subject::Update(update) => {
-                let plan = definition(engine, &update).await?;
-                (engine.update(update.base, plan, changes(update.changes), new).await?, None)
+            Subject::Update(Update { base, changes, definition }) => {
+                let (plan, new) = match definition {
+                    None => (None, new),
+                    Some(Newer::Workflow(reference)) => {
+                        let (plan, new) = followed(engine, &reference, new).await?;
+                        (Some(plan), new)
+                    }
+                    Some(Newer::Documents(documents)) => (Some(stored(engine, *documents, None).await?), new),
+                };
+                (engine.update(base, plan, requests(changes), new).await?, None)
             }
         };
         let said = Said::of(&json!({ "run_id": accepted.run, "status": accepted.status }))?;
@@ -40,14 +47,23 @@ impl Local {
 
     pub(in crate::backend) async fn plan(&self, new: NewRun) -> anyhow::Result<Said<Planned>> {
         let engine = self.engine().await?;
-        let NewRun { subject, payload, request_id, priority, start_at } = new;
-        let new = milepost_engine::NewRun { payload, request_id, priority, start_at, ..Default::default() };
+        let (subject, new) = parts(new);
         Said::of(&match subject {
-            Subject::Workflow(reference) => engine.plan_run(&engine.resolve(&reference).await?, new).await?,
+            Subject::Workflow(reference) => {
+                let (plan, new) = followed(engine, &reference, new).await?;
+                engine.plan_run(&plan, new).await?
+            }
             Subject::Documents(documents) => engine.plan_run(&Arc::new(documents.first.plan), new).await?,
-            Subject::Update(update) => {
-                let plan = definition(engine, &update).await?;
-                engine.plan_update(update.base, plan, changes(update.changes), new).await?
+            Subject::Update(Update { base, changes, definition }) => {
+                let (plan, new) = match definition {
+                    None => (None, new),
+                    Some(Newer::Workflow(reference)) => {
+                        let (plan, new) = followed(engine, &reference, new).await?;
+                        (Some(plan), new)
+                    }
+                    Some(Newer::Documents(documents)) => (Some(Arc::new(documents.first.plan)), new),
+                };
+                engine.plan_update(base, plan, requests(changes), new).await?
             }
         })
     }
@@ -65,27 +81,42 @@ impl Local {
     }
 }
 
-/// What an update run runs, where that is not what its base run ran.
-async fn definition(engine: &Engine, update: &Update) -> anyhow::Result<Option<Arc<Plan>>> {
-    match &update.workflow {
-        Some(reference) => Ok(Some(engine.resolve(reference).await?)),
-        None => Ok(None),
-    }
+fn parts(new: NewRun) -> (Subject, milepost_engine::NewRun) {
+    let NewRun { subject, payload, request_id, priority, start_at, rebuild } = new;
+    (subject, milepost_engine::NewRun { payload, request_id, priority, start_at, rebuild, ..Default::default() })
 }
 
-fn changes(changes: Vec<Change>) -> Vec<ChangeRequest> {
+/// What a reference means, and a run that follows it.
+async fn followed(
+    engine: &Engine,
+    reference: &str,
+    new: milepost_engine::NewRun,
+) -> anyhow::Result<(Arc<Plan>, milepost_engine::NewRun)> {
+    let (plan, target) = engine.resolve_target(reference).await?;
+    let (definition, trust) = (Some(definition_of(reference, &target, None)), engine.trust_in(&plan, &target).await?);
+    Ok((plan, milepost_engine::NewRun { definition, trust, ..new }))
+}
+
+fn requests(changes: Vec<Change>) -> Vec<ChangeRequest> {
     changes.into_iter().map(|Change { kind, payload }| ChangeRequest { kind, payload }).collect()
 }
 
 /// Checks everything, then stores everything: what is refused leaves nothing behind. The others are deployed, so that
 /// they are found by name; the one that is run moves no tag.
-async fn stored(engine: &Engine, documents: Documents, new: &milepost_engine::NewRun) -> anyhow::Result<Arc<Plan>> {
+async fn stored(
+    engine: &Engine,
+    documents: Documents,
+    new: Option<&milepost_engine::NewRun>,
+) -> anyhow::Result<Arc<Plan>> {
     for other in &documents.others {
         engine.check_skills(&other.plan)?;
     }
     let Loaded { canonical, hash, plan } = documents.first;
     let plan = Arc::new(plan);
-    engine.check_start(&plan, new)?;
+    match new {
+        Some(new) => engine.check_start(&plan, new)?,
+        None => engine.check_skills(&plan)?,
+    }
     for other in documents.others {
         engine.deploy_loaded(other).await?;
     }

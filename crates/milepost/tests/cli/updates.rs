@@ -1,0 +1,75 @@
+//! Update runs: what was, with changes.
+
+use serde_json::{Value, json};
+
+use super::{Place, Ran};
+
+const HALF: &str = r#"
+name: half
+defaults: {cache: {enabled: true}}
+steps:
+  a: {skill: echo, input: {n: "${{ payload.a }}"}}
+  b: {skill: fail, input: {times: "${{ payload.times }}", of: "${{ steps.a.output.n }}"}}
+changes:
+  fix: {replace: /times}
+  set: {merge: ""}
+  art: {merge: /art}
+  full_rebuild: {rebuild: all}
+  b.again: {rebuild: [b]}
+"#;
+
+/// A place with a run that failed half-way, and then one that is mended.
+fn half() -> (Place, String) {
+    let place = Place::new();
+    let file = place.file("half.yaml", HALF);
+    assert_eq!(place.run(&["run", &file, "--payload", r#"{"a": 1, "times": 9}"#]).code, 1);
+    (place, file)
+}
+
+/// The steps of the run that a command starts: `a skipped, b completed`.
+fn steps(place: &Place, arguments: &[&str]) -> String {
+    let run = place.json(arguments);
+    let step = |step: &Value| format!("{} {}", step["step_id"], step["status"]).replace('"', "");
+    run["steps"].as_array().unwrap().iter().map(step).collect::<Vec<_>>().join(", ")
+}
+
+fn error(ran: &Ran) -> Value {
+    serde_json::from_str(&ran.err).unwrap_or_else(|_| panic!("{}", ran.err))
+}
+
+#[test]
+fn changes_in_order_chains_and_rebuilds_run_what_they_touch() {
+    let (place, file) = half();
+    let mended = ["rebuild", "last", "--change", "fix=5", "--change", r#"set={"times": 0}"#];
+    assert_eq!(steps(&place, &mended), "a skipped, b completed");
+    assert_eq!(steps(&place, &["rebuild", "last"]), "a skipped, b skipped");
+    assert_eq!(steps(&place, &["rebuild", "last", "--change", "b.again"]), "a skipped, b completed");
+    assert_eq!(steps(&place, &["rebuild", "last", "--step", "a"]), "a completed, b skipped");
+    assert_eq!(steps(&place, &["rebuild", "last", "--step", "a", "--step", "b"]), "a completed, b completed");
+    assert_eq!(steps(&place, &["rebuild", "last", "--change", "full_rebuild"]), "a completed, b completed");
+    assert_eq!(steps(&place, &["rebuild", "last", "--all"]), "a completed, b completed");
+    let payload = r#"{"a": 1, "times": 0}"#;
+    assert_eq!(steps(&place, &["run", &file, "--payload", payload, "--rebuild=b"]), "a skipped, b completed");
+    assert_eq!(steps(&place, &["run", &file, "--payload", payload, "--rebuild"]), "a completed, b completed");
+    assert_eq!(steps(&place, &["run", &file, "--payload", payload]), "a skipped, b skipped");
+    let newer = place.file("newer.yaml", &HALF.replace("of:", "more: 1, of:"));
+    assert_eq!(steps(&place, &["rebuild", "last", "--workflow", &newer]), "a skipped, b completed");
+    place.json(&["deploy", &newer]);
+    assert_eq!(steps(&place, &["rebuild", "last", "--workflow", "half"]), "a skipped, b skipped");
+}
+
+#[test]
+fn what_cannot_be_changed_or_rebuilt_is_named() {
+    let (place, _) = half();
+    for (arguments, code, said) in [
+        (["--change", "fixx=1"], "unknown_change", "It declares art, b.again, fix, full_rebuild, set"),
+        (["--change", "art={}"], "change_failed", "nothing at `/art`"),
+        (["--step", "c"], "unknown_step", "no step `c`"),
+    ] {
+        let refused = place.run(&[&["rebuild", "last", "-o", "json"], &arguments[..]].concat());
+        let told = error(&refused);
+        assert_eq!((refused.code, &told["code"]), (2, &json!(code)), "{told}");
+        assert!(told["message"].as_str().unwrap().contains(said), "{told}");
+    }
+    assert_eq!(place.json(&["runs", "list"])["items"].as_array().unwrap().len(), 1);
+}
