@@ -20,7 +20,7 @@ use milepost_store::rows::{
 use milepost_store::{Result, Store, StoreError};
 use uuid::Uuid;
 
-use crate::conformance::{content, moved_tag, new_key, no_change, version};
+use crate::conformance::{began, content, moved_tag, new_key, no_change, version};
 use crate::random::Random;
 use crate::rows::{
     ORG, advance, at, event, new_head, new_node, new_run, plain, plain_events, project, snapshot, start_with, step,
@@ -222,7 +222,7 @@ impl World {
             let own = self.random.once_in(3).then_some(run);
             let key = ResultKey { key, run: own };
             match self.random.below(6) {
-                0 => cache.preimages.push((key.key, Json::trusted(self.random.below(9).to_string()))),
+                0 => cache.preimages.push(began(key.key, "w", &self.random.below(9).to_string())),
                 1 => cache.kept.push(KeptWrite {
                     key,
                     workflow: self.workflows[number % self.workflows.len()].clone(),

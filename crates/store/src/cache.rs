@@ -12,7 +12,13 @@ use milepost_core::json::Json;
 use milepost_core::time::Timestamp;
 
 use crate::Result;
-use crate::rows::{EpochRow, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats};
+use crate::rows::{
+    EpochRow, FoundResult, PreimageRow, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats,
+};
+
+/// Is told what was found of what he asked last (nothing at first), in order; says what else he wants: of each list of keys
+/// the first that has a result. Nothing: that was all.
+pub type Asker = Box<dyn FnMut(Vec<Option<FoundResult>>) -> Vec<Vec<ResultKey>> + Send>;
 
 #[async_trait]
 pub trait CacheStore: Send + Sync + fmt::Debug {
@@ -43,6 +49,12 @@ pub trait CacheStore: Send + Sync + fmt::Debug {
 
     /// What a key is made of.
     async fn preimage(&self, org: OrgId, key: Digest) -> Result<Option<Json>>;
+
+    /// What a step began with lately, the newest first.
+    async fn preimages(&self, org: OrgId, workflow: &str, step: &str, limit: u32) -> Result<Vec<PreimageRow>>;
+
+    /// Answers one who asks for results again and again, as what he asks next follows from what was found. Counts no hit.
+    async fn converse(&self, org: OrgId, asker: Asker) -> Result<()>;
 
     /// Removes pre-images from before this moment that no result has: at most `limit`, to be called until it removes fewer.
     async fn forget_preimages(&self, before: Timestamp, limit: u32) -> Result<u64>;

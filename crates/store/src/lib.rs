@@ -32,7 +32,7 @@ use rows::{
     TransitionRow, WriteResult,
 };
 
-pub use cache::CacheStore;
+pub use cache::{Asker, CacheStore};
 pub use definitions::DefinitionStore;
 pub use outbox::OutboxStore;
 pub use run_blobs::RunBlobs;

@@ -58,7 +58,7 @@ pub struct Lookup {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CacheChange {
     /// An attempt began: what its key is made of, kept by the key.
-    Preimage { key: Digest, preimage: Json },
+    Preimage { key: Digest, step: StepIndex, preimage: Json },
     /// An attempt succeeded.
     Keep(Box<Kept>),
     /// A result was taken.
@@ -92,8 +92,8 @@ pub(super) enum Looking {
 
 #[derive(Clone, Debug)]
 pub(super) struct Keyed {
-    key: Digest,
-    input_hash: Digest,
+    pub(super) key: Digest,
+    pub(super) input_hash: Digest,
     surroundings: Arc<Surroundings>,
 }
 
@@ -187,7 +187,7 @@ impl Decider<'_> {
         };
         let preimage = self.state.preimage(step, &input.json, &keyed.surroundings, self.state.trust());
         debug_assert_eq!(keyed.key, key_of(&preimage), "the input of a ready step does not change");
-        self.effect(Effect::Cache(CacheChange::Preimage { key: keyed.key, preimage }));
+        self.effect(Effect::Cache(CacheChange::Preimage { key: keyed.key, step: step.step, preimage }));
         Ok(Some(keyed.key))
     }
 
@@ -245,7 +245,8 @@ impl RunState {
     }
 
     /// Somebody wants the step to run, whatever is kept.
-    fn is_rebuilt(&self, step: StepIndex) -> bool {
+    #[must_use]
+    pub fn is_rebuilt(&self, step: StepIndex) -> bool {
         match &self.rebuild {
             None => false,
             Some(Rebuild::All) => true,
@@ -253,7 +254,7 @@ impl RunState {
         }
     }
 
-    fn preimage(&self, step: StepRef, input: &Json, surroundings: &Surroundings, trust: Trust) -> Json {
+    pub(super) fn preimage(&self, step: StepRef, input: &Json, surroundings: &Surroundings, trust: Trust) -> Json {
         let planned = self.plan.step(step.step);
         let parts = KeyParts {
             org: self.org,

@@ -11,8 +11,7 @@ use milepost_core::plan::{CacheScope, Plan, StepIndex};
 use milepost_core::run::{CacheChange, CacheQuestions, SlotQuestion, Starting, Task, TaskRef};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Batch, CacheWrite, CheckpointRow, HeadWrite, KeptWrite, MissedWrite, NewHead, OutboxWrite, PatchedHead, RateWrite,
-    ResultKey, RunWrite, SlotWrite, StatusWrite, TaskWrite, TimerWrite,
+    Batch, CacheWrite, CheckpointRow, HeadWrite, KeptWrite, MissedWrite, NewHead, OutboxWrite, PatchedHead, PreimageWrite, RateWrite, ResultKey, RunWrite, SlotWrite, StatusWrite, TaskWrite, TimerWrite,
 };
 
 use super::limits::LimitedTask;
@@ -118,7 +117,12 @@ impl RunPending {
         };
         let cache = self.cache.get_or_insert_with(|| Box::new(none()));
         match change {
-            CacheChange::Preimage { key, preimage } => cache.preimages.push((key, preimage)),
+            CacheChange::Preimage { key, step, preimage } => cache.preimages.push(PreimageWrite {
+                key,
+                workflow: plan.name.clone(),
+                step_id: plan.step(step).id.clone(),
+                preimage,
+            }),
             CacheChange::Keep(kept) => cache.kept.push(KeptWrite {
                 key: place(kept.key, kept.scope),
                 workflow: plan.name.clone(),

@@ -9,8 +9,8 @@ use milepost_core::json::Json;
 use milepost_core::time::Timestamp;
 use milepost_store::Store;
 use milepost_store::rows::{
-    Answer, CacheWrite, EpochRow, KeptWrite, MissedWrite, Question, ResultAge, ResultFilter, ResultKey, ResultRow,
-    ResultStats, RunWrite, WriteResult,
+    Answer, CacheWrite, EpochRow, FoundResult, KeptWrite, MissedWrite, PreimageWrite, Question, ResultAge,
+    ResultFilter, ResultKey, ResultRow, ResultStats, RunWrite, WriteResult,
 };
 
 use super::{commit, written};
@@ -29,6 +29,8 @@ pub(super) async fn check(store: &Arc<dyn Store>) {
     what_nobody_has_used_is_found_and_evicted(&**store).await;
     an_output_is_shown_by_its_first_characters(&**store).await;
     preimages_that_no_result_has_are_forgotten_when_they_are_old(&**store).await;
+    what_a_step_began_with_comes_newest_first(&**store).await;
+    who_asks_on_is_answered_on_and_takes_nothing(&**store).await;
     what_is_disowned_is_counted(&**store).await;
     many_keep_and_take_the_same_at_the_same_time(store).await;
 }
@@ -56,6 +58,11 @@ fn kept(key: Digest, workflow: &str, step: &str) -> KeptWrite {
         seq: 7,
         duration_ms: 1500,
     }
+}
+
+/// What an attempt of the step `s` began with.
+pub(crate) fn began(key: Digest, workflow: &str, preimage: &str) -> PreimageWrite {
+    PreimageWrite { key, workflow: workflow.into(), step_id: "s".into(), preimage: Json::trusted(preimage) }
 }
 
 fn with(write: RunWrite, cache: CacheWrite) -> RunWrite {
@@ -90,10 +97,13 @@ async fn results_are_written_with_their_run_or_not_at_all(store: &dyn Store) {
     let (workflow, preimage) = (unique("workflow"), Json::trusted(r#"{"input":"é"}"#));
     written(store, start(run, 1)).await;
     let trusted = KeptWrite { trust: Trust::Protected, ..kept(key, &workflow, "cut") };
-    let change =
-        CacheWrite { preimages: vec![(key, preimage.clone())], kept: vec![trusted.clone()], ..no_change(at(5)) };
+    let change = CacheWrite {
+        preimages: vec![began(key, &workflow, preimage.as_str())],
+        kept: vec![trusted.clone()],
+        ..no_change(at(5))
+    };
     let stale = CacheWrite {
-        preimages: vec![(lost, preimage.clone())],
+        preimages: vec![began(lost, &workflow, preimage.as_str())],
         kept: vec![kept(lost, &workflow, "cut")],
         used: vec![global(key)],
         ..no_change(at(6))
@@ -140,7 +150,7 @@ async fn many_are_looked_up_at_once_and_answered_in_order(store: &dyn Store) {
 async fn an_org_finds_nothing_of_another(store: &dyn Store) {
     let (key, workflow, other) = (new_key(), unique("workflow"), OrgId(2));
     let change = CacheWrite {
-        preimages: vec![(key, Json::trusted("1"))],
+        preimages: vec![began(key, &workflow, "1")],
         kept: vec![kept(key, &workflow, "s")],
         ..no_change(at(1))
     };
@@ -341,7 +351,7 @@ async fn preimages_that_no_result_has_are_forgotten_when_they_are_old(store: &dy
     let long_ago = |us: i64| Timestamp(-1_000_000_000 + us);
     let (old, needed, young, workflow) = (new_key(), new_key(), new_key(), unique("workflow"));
     let change = |keys: &[Digest], at| CacheWrite {
-        preimages: keys.iter().map(|key| (*key, Json::trusted("1"))).collect(),
+        preimages: keys.iter().map(|key| began(*key, &workflow, "1")).collect(),
         ..no_change(at)
     };
     let first = CacheWrite { kept: vec![kept(needed, &workflow, "s")], ..change(&[old, needed], long_ago(1)) };
@@ -351,6 +361,46 @@ async fn preimages_that_no_result_has_are_forgotten_when_they_are_old(store: &dy
     let left = async |key| store.cache().preimage(ORG, key).await.unwrap().is_some();
     assert_eq!((left(old).await, left(needed).await, left(young).await), (false, true, true));
     assert_eq!(store.cache().forget_preimages(long_ago(20), 10).await.unwrap(), 1);
+}
+
+async fn what_a_step_began_with_comes_newest_first(store: &dyn Store) {
+    let (workflow, keys) = (unique("workflow"), [new_key(), new_key(), new_key()]);
+    let mut runs = Vec::new();
+    for (us, key) in [(1, keys[0]), (2, keys[1]), (3, keys[2]), (4, keys[0])] {
+        let run = new_run();
+        let other = PreimageWrite { step_id: "t".into(), ..began(new_key(), &workflow, "0") };
+        let preimages = vec![began(key, &workflow, &us.to_string()), other];
+        written(store, with(start(run, 1), CacheWrite { preimages, ..no_change(at(us)) })).await;
+        runs.push(run);
+    }
+    let cache = store.cache();
+    let rows = cache.preimages(ORG, &workflow, "s", 2).await.unwrap();
+    let shown: Vec<_> = rows.iter().map(|row| (row.key, row.run, row.created_at, row.preimage.as_str())).collect();
+    assert_eq!(shown, [(keys[2], runs[2], at(3), "3"), (keys[1], runs[1], at(2), "2")]);
+    // One that comes again stays as it was.
+    let all = cache.preimages(ORG, &workflow, "s", 9).await.unwrap();
+    assert_eq!(all.last().map(|row| (row.key, row.run, row.created_at)), Some((keys[0], runs[0], at(1))));
+    assert_eq!(cache.preimages(OrgId(2), &workflow, "s", 9).await.unwrap(), []);
+    assert_eq!(cache.preimages(ORG, &workflow, "u", 9).await.unwrap(), []);
+}
+
+async fn who_asks_on_is_answered_on_and_takes_nothing(store: &dyn Store) {
+    let (workflow, keys, other) = (unique("workflow"), [new_key(), new_key()], new_key());
+    keep(store, 1, keys.iter().map(|key| kept(*key, &workflow, "s")).collect()).await;
+    let of = |keys: &[Digest]| keys.iter().copied().map(global).collect::<Vec<_>>();
+    let rounds = [vec![of(&[other, keys[0], keys[1]]), of(&[other])], vec![of(&[keys[1]])], Vec::new()];
+    let (heard, told) = std::sync::mpsc::channel();
+    let mut rounds = rounds.into_iter();
+    let asker = move |found: Vec<Option<FoundResult>>| {
+        let found: Vec<_> =
+            found.iter().map(|found| found.as_ref().map(|found| (found.cached.key, found.duration_ms))).collect();
+        heard.send(found).unwrap();
+        rounds.next().unwrap_or_default()
+    };
+    store.cache().converse(ORG, Box::new(asker)).await.unwrap();
+    let told: Vec<Vec<Option<(Digest, u64)>>> = told.try_iter().collect();
+    assert_eq!(told, [vec![], vec![Some((keys[0], 1500)), None], vec![Some((keys[1], 1500))]]);
+    assert_eq!(row(store, keys[0]).await.map(|row| row.hits), Some(0));
 }
 
 async fn what_is_disowned_is_counted(store: &dyn Store) {
@@ -373,7 +423,7 @@ async fn many_keep_and_take_the_same_at_the_same_time(store: &Arc<dyn Store>) {
         keys.rotate_left(turn);
         for us in 0..8 {
             let change = CacheWrite {
-                preimages: keys.iter().map(|key| (*key, Json::trusted("1"))).collect(),
+                preimages: keys.iter().map(|key| began(*key, &workflow, "1")).collect(),
                 kept: keys.iter().map(|key| kept(*key, &workflow, "s")).collect(),
                 used: keys.iter().copied().map(global).collect(),
                 missed: (0..3).map(|n| missed(&workflow, steps[(n + turn) % 3], 1)).collect(),

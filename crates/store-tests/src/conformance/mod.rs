@@ -26,7 +26,7 @@ use milepost_store::rows::{Batch, RunWrite, WriteResult};
 
 use crate::rows::{ORG, batch};
 
-pub(crate) use cache::{new_key, no_change};
+pub(crate) use cache::{began, new_key, no_change};
 pub(crate) use definitions::{blob as content, moved as moved_tag, version};
 pub use nodes::leases_run_out;
 pub(crate) use tasks::{leased as leased_task, waiting as waiting_task};

@@ -5,20 +5,29 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use milepost_core::cache::Cached;
 use milepost_core::hash::Digest;
-use milepost_core::id::OrgId;
+use milepost_core::id::{OrgId, RunId};
 use milepost_core::json::Json;
 use milepost_core::time::Timestamp;
 
 use super::MemoryStore;
 use crate::rows::{
-    EpochRow, KeptWrite, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats, RunWrite,
+    EpochRow, FoundResult, KeptWrite, PreimageRow, PreimageWrite, ResultAge, ResultFilter, ResultKey, ResultPosition,
+    ResultRow, ResultStats, RunWrite,
 };
-use crate::{CacheStore, Result};
+use crate::{Asker, CacheStore, Result};
+
+/// What an attempt began with, and whose it was.
+#[derive(Debug)]
+struct Began {
+    run: RunId,
+    at: Timestamp,
+    of: PreimageWrite,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Results {
     rows: BTreeMap<(OrgId, ResultKey), (ResultRow, Json)>,
-    preimages: BTreeMap<(OrgId, Digest), (Timestamp, Json)>,
+    preimages: BTreeMap<(OrgId, Digest), Began>,
     /// Hits of results that are gone, misses, and the milliseconds that those hits saved; by workflow and step.
     counts: BTreeMap<(OrgId, String, String), [u64; 3]>,
     /// The step of a whole workflow is empty.
@@ -30,8 +39,9 @@ impl Results {
     pub(super) fn write(&mut self, writes: &[&RunWrite]) {
         let changes = || writes.iter().filter_map(|write| Some((*write, write.cache.as_deref()?)));
         for (write, cache) in changes() {
-            for (key, preimage) in &cache.preimages {
-                self.preimages.entry((write.org, *key)).or_insert_with(|| (cache.at, preimage.clone()));
+            for began in &cache.preimages {
+                let (run, at) = (write.run, cache.at);
+                self.preimages.entry((write.org, began.key)).or_insert_with(|| Began { run, at, of: began.clone() });
             }
         }
         for (write, cache) in changes() {
@@ -136,7 +146,12 @@ impl Results {
         Some(Cached { key: key.key, output: output.clone(), run, seq })
     }
 
-    pub(super) fn forget_runs(&mut self, is_gone: impl Fn(OrgId, milepost_core::id::RunId) -> bool) {
+    fn found(&self, org: OrgId, key: ResultKey) -> Option<FoundResult> {
+        let duration_ms = self.rows.get(&(org, key))?.0.duration_ms;
+        self.find(org, key).map(|cached| FoundResult { cached, duration_ms })
+    }
+
+    pub(super) fn forget_runs(&mut self, is_gone: impl Fn(OrgId, RunId) -> bool) {
         self.rows.retain(|(org, key), _| !key.run.is_some_and(|run| is_gone(*org, run)));
     }
 
@@ -167,14 +182,14 @@ impl Results {
             let (first, last) = (ResultKey { key, run: None }, ResultKey { key, run: Some(MAX_RUN) });
             self.rows.range((org, first)..=(org, last)).next().is_some()
         };
-        let old = self.preimages.iter().filter(|((org, key), (at, _))| *at < before && !has_result(*org, *key));
+        let old = self.preimages.iter().filter(|((org, key), began)| began.at < before && !has_result(*org, *key));
         let old: Vec<_> = old.map(|(key, _)| *key).take(limit as usize).collect();
         old.iter().for_each(|key| drop(self.preimages.remove(key)));
         old.len() as u64
     }
 }
 
-const MAX_RUN: milepost_core::id::RunId = milepost_core::id::RunId(uuid::Uuid::max());
+const MAX_RUN: RunId = RunId(uuid::Uuid::max());
 
 #[async_trait]
 impl CacheStore for MemoryStore {
@@ -243,7 +258,35 @@ impl CacheStore for MemoryStore {
     }
 
     async fn preimage(&self, org: OrgId, key: Digest) -> Result<Option<Json>> {
-        Ok(self.tables().results.preimages.get(&(org, key)).map(|(_, preimage)| preimage.clone()))
+        Ok(self.tables().results.preimages.get(&(org, key)).map(|began| began.of.preimage.clone()))
+    }
+
+    async fn preimages(&self, org: OrgId, workflow: &str, step: &str, limit: u32) -> Result<Vec<PreimageRow>> {
+        let tables = self.tables();
+        let of_step = |began: &&Began| *began.of.workflow == *workflow && *began.of.step_id == *step;
+        let all = tables.results.preimages.iter().filter(|((of, _), _)| *of == org).map(|(_, began)| began);
+        let mut found: Vec<&Began> = all.filter(of_step).collect();
+        found.sort_by_key(|began| std::cmp::Reverse(began.at));
+        let row = |began: &Began| PreimageRow {
+            key: began.of.key,
+            run: began.run,
+            created_at: began.at,
+            preimage: began.of.preimage.clone(),
+        };
+        Ok(found.into_iter().take(limit as usize).map(row).collect())
+    }
+
+    async fn converse(&self, org: OrgId, mut asker: Asker) -> Result<()> {
+        let mut asked = asker(Vec::new());
+        while !asked.is_empty() {
+            let found = {
+                let tables = self.tables();
+                let first = |keys: &Vec<ResultKey>| keys.iter().find_map(|key| tables.results.found(org, *key));
+                asked.iter().map(first).collect()
+            };
+            asked = asker(found);
+        }
+        Ok(())
     }
 
     async fn forget_preimages(&self, before: Timestamp, limit: u32) -> Result<u64> {

@@ -20,17 +20,18 @@ use uuid::Uuid;
 use super::PostgresStore;
 use super::cache_counts::{self, Counts};
 use super::columns::{col, digest, int4, int8, moment, seq, word};
+use super::preimages;
 use super::runs::query;
 use crate::rows::{
-    CacheWrite, EpochRow, KeptWrite, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats,
-    RunWrite, WriteResult,
+    CacheWrite, EpochRow, KeptWrite, PreimageRow, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow,
+    ResultStats, RunWrite, WriteResult,
 };
-use crate::{CacheStore, Result};
+use crate::{Asker, CacheStore, Result};
 
 /// In the place of the run of a result that serves all.
 const NO_RUN: Uuid = Uuid::nil();
 
-fn served(key: &ResultKey) -> Uuid {
+pub(super) fn served(key: &ResultKey) -> Uuid {
     key.run.map_or(NO_RUN, |run| run.0)
 }
 
@@ -46,7 +47,7 @@ pub(super) async fn write(connection: &Object, writes: &[RunWrite], results: &[W
     let written = writes.iter().zip(results).filter(|(_, result)| **result == WriteResult::Written);
     let changes: Vec<(&RunWrite, &CacheWrite)> =
         written.filter_map(|(write, _)| Some((write, write.cache.as_deref()?))).collect();
-    write_preimages(connection, &changes).await?;
+    preimages::write(connection, &changes).await?;
     write_kept(connection, &changes).await?;
     write_used(connection, &changes).await?;
     let mut counts = Counts::default();
@@ -60,25 +61,6 @@ pub(super) async fn write(connection: &Object, writes: &[RunWrite], results: &[W
 }
 
 type Place = (i32, Digest, Uuid);
-
-const PREIMAGES: &str = "INSERT INTO cache_preimages (org_id, key, created_at, preimage)
-    SELECT * FROM unnest($1::int4[], $2::bytea[], $3::int8[], $4::text[]) ON CONFLICT DO NOTHING";
-
-async fn write_preimages(connection: &Object, changes: &[(&RunWrite, &CacheWrite)]) -> Result<()> {
-    let mut rows: BTreeMap<(i32, Digest), (i64, &str)> = BTreeMap::new();
-    for (write, cache) in changes {
-        for (key, preimage) in &cache.preimages {
-            rows.entry((write.org.0, *key)).or_insert((cache.at.0, preimage.as_str()));
-        }
-    }
-    if rows.is_empty() {
-        return Ok(());
-    }
-    let (orgs, keys): (Vec<i32>, Vec<&[u8]>) = rows.keys().map(|(org, key)| (*org, key.0.as_slice())).unzip();
-    let (times, texts): (Vec<i64>, Vec<&str>) = rows.values().copied().unzip();
-    query(connection, PREIMAGES, &[&orgs, &keys, &times, &texts]).await?;
-    Ok(())
-}
 
 const KEPT: &str = "INSERT INTO step_cache (org_id, key, run_id, workflow, step_id, trust, producer_run, producer_seq,
                             created_at, duration_ms, bytes, output, hits)
@@ -374,6 +356,20 @@ impl CacheStore for PostgresStore {
         let sql = "SELECT preimage FROM cache_preimages WHERE org_id = $1 AND key = $2";
         let rows = query(&self.reading().await?, sql, &[&org.0, &key.0.as_slice()]).await?;
         rows.first().map(|row| Ok(Json::trusted(col::<&str>(row, 0)?))).transpose()
+    }
+
+    async fn preimages(&self, org: OrgId, workflow: &str, step: &str, limit: u32) -> Result<Vec<PreimageRow>> {
+        preimages::of_step(&self.reading().await?, org, workflow, step, limit).await
+    }
+
+    async fn converse(&self, org: OrgId, mut asker: Asker) -> Result<()> {
+        let connection = self.reading().await?;
+        let mut asked = asker(Vec::new());
+        while !asked.is_empty() {
+            let found = preimages::first_of_each(&connection, org, &asked).await?;
+            asked = asker(found);
+        }
+        Ok(())
     }
 
     async fn forget_preimages(&self, before: Timestamp, limit: u32) -> Result<u64> {

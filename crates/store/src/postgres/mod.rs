@@ -24,6 +24,7 @@ mod migrate;
 mod months;
 mod outbox;
 mod outbox_columns;
+mod preimages;
 mod project;
 mod queues;
 mod registry;

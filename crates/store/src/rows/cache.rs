@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use milepost_core::cache::Trust;
+use milepost_core::cache::{Cached, Trust};
 use milepost_core::hash::Digest;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::json::Json;
@@ -21,7 +21,7 @@ pub struct ResultKey {
 pub struct CacheWrite {
     pub at: Timestamp,
     /// What keys are made of. One that is there stays as it is.
-    pub preimages: Vec<(Digest, Json)>,
+    pub preimages: Vec<PreimageWrite>,
     /// Inserted, or in the place of the result that was there; how often that one was taken stays.
     pub kept: Vec<KeptWrite>,
     /// Taken once more, each. One that is gone meanwhile is passed over.
@@ -38,6 +38,31 @@ pub struct MissedWrite {
     pub workflow: Arc<str>,
     pub step_id: Arc<str>,
     pub times: u64,
+}
+
+/// What a key is made of that an attempt of the run that is written began with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreimageWrite {
+    pub key: Digest,
+    pub workflow: Arc<str>,
+    pub step_id: Arc<str>,
+    pub preimage: Json,
+}
+
+/// What a key is made of, and who began with it first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreimageRow {
+    pub key: Digest,
+    pub run: RunId,
+    pub created_at: Timestamp,
+    pub preimage: Json,
+}
+
+/// A result that somebody asked for, and how long it took to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundResult {
+    pub cached: Cached,
+    pub duration_ms: u64,
 }
 
 /// A result of the run that is written.

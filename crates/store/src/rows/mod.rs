@@ -20,8 +20,8 @@ use milepost_core::status::{RunStatus, StepStatus};
 use milepost_core::time::Timestamp;
 
 pub use cache::{
-    CacheWrite, EpochRow, KeptWrite, MissedWrite, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow,
-    ResultStats,
+    CacheWrite, EpochRow, FoundResult, KeptWrite, MissedWrite, PreimageRow, PreimageWrite, ResultAge, ResultFilter,
+    ResultKey, ResultPosition, ResultRow, ResultStats,
 };
 pub use definitions::{
     BlobRow, ChainRow, DefinitionWrite, GarbageCount, MoveKind, MoveRow, RequestRow, RevisionKind, RevisionRow,

@@ -1,7 +1,7 @@
 //! Results of steps.
 
 use async_trait::async_trait;
-use rusqlite::{Connection, Row, ToSql, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use uuid::Uuid;
 
 use milepost_core::cache::Cached;
@@ -13,11 +13,12 @@ use milepost_core::time::Timestamp;
 use super::SqliteStore;
 use super::cache_counts::{Counts, stats};
 use super::columns::{Columns, all, id, one};
+use super::preimages;
 use crate::rows::{
-    CacheWrite, EpochRow, KeptWrite, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow, ResultStats,
-    RunWrite,
+    CacheWrite, EpochRow, FoundResult, KeptWrite, PreimageRow, ResultAge, ResultFilter, ResultKey, ResultPosition,
+    ResultRow, ResultStats, RunWrite,
 };
-use crate::{CacheStore, Result};
+use crate::{Asker, CacheStore, Result};
 
 /// In the place of the run of a result that serves all.
 const NO_RUN: RunId = RunId(Uuid::nil());
@@ -31,12 +32,8 @@ pub(super) fn write(tx: &Connection, writes: &[&RunWrite]) -> Result<()> {
     let changes: Vec<(&RunWrite, &CacheWrite)> =
         writes.iter().filter_map(|write| Some((*write, write.cache.as_deref()?))).collect();
     for (write, cache) in &changes {
-        for (key, preimage) in &cache.preimages {
-            tx.prepare_cached(
-                "INSERT INTO cache_preimages (org_id, key, created_at, preimage) VALUES (?, ?, ?, ?)
-                 ON CONFLICT DO NOTHING",
-            )?
-            .execute(params![write.org.0, key.0, cache.at.0, preimage.as_str()])?;
+        for began in &cache.preimages {
+            preimages::write(tx, write, began, cache.at)?;
         }
     }
     for (write, cache) in &changes {
@@ -109,6 +106,41 @@ pub(super) fn find(conn: &Connection, org: OrgId, keys: &[ResultKey]) -> Result<
         })
     };
     keys.iter().map(found).collect()
+}
+
+const FOUND_WITH_TIME: &str = "SELECT output, producer_run, producer_seq, duration_ms FROM step_cache WHERE org_id = ? AND key = ? AND run_id = ?";
+
+/// All of it on one connection, in one read transaction: what is asked next waits for no other thread.
+fn converse(conn: &Connection, org: OrgId, asker: &mut Asker) -> Result<()> {
+    let mut statement = conn.prepare_cached(FOUND_WITH_TIME)?;
+    let mut found = Vec::new();
+    loop {
+        let asked = asker(found);
+        if asked.is_empty() {
+            return Ok(());
+        }
+        found = Vec::with_capacity(asked.len());
+        for keys in &asked {
+            let mut first = None;
+            for key in keys {
+                first = statement
+                    .query_row(params![org.0, key.key.0, id(&served(key))], |row| found_row(key, row))
+                    .optional()?;
+                if first.is_some() {
+                    break;
+                }
+            }
+            found.push(first);
+        }
+    }
+}
+
+fn found_row(key: &ResultKey, row: &Row) -> rusqlite::Result<FoundResult> {
+    let mut columns = Columns::of(row);
+    let output: std::sync::Arc<str> = columns.get()?;
+    let (run, seq) = (columns.run()?, columns.seq()?);
+    let cached = Cached { key: key.key, output: Json::trusted(output), run, seq };
+    Ok(FoundResult { cached, duration_ms: columns.seq()? })
 }
 
 pub(super) fn epochs(conn: &Connection, org: OrgId, workflow: &str) -> Result<Vec<EpochRow>> {
@@ -302,6 +334,15 @@ impl CacheStore for SqliteStore {
         Ok(found.await?.flatten())
     }
 
+    async fn preimages(&self, org: OrgId, workflow: &str, step: &str, limit: u32) -> Result<Vec<PreimageRow>> {
+        let (workflow, step) = (workflow.to_owned(), step.to_owned());
+        self.read(move |conn| preimages::of_step(conn, org, &workflow, &step, limit)).await
+    }
+
+    async fn converse(&self, org: OrgId, mut asker: Asker) -> Result<()> {
+        self.read(move |conn| converse(conn, org, &mut asker)).await
+    }
+
     async fn forget_preimages(&self, before: Timestamp, limit: u32) -> Result<u64> {
         let old = move |conn: &Connection| {
             all(conn, OLD_PREIMAGES, params![before.0, limit], |row| {
@@ -332,7 +373,9 @@ mod tests {
     #[test]
     fn nothing_about_results_scans_them() {
         let schema = schema();
-        for sql in [OF_RUN, FOUND, AGES, EVICT_UNUSED, OLD_PREIMAGES, FORGET_PREIMAGE] {
+        for sql in
+            [OF_RUN, FOUND, FOUND_WITH_TIME, AGES, EVICT_UNUSED, preimages::OF_STEP, OLD_PREIMAGES, FORGET_PREIMAGE]
+        {
             let plan = plan(&schema, sql);
             assert!(!plan.contains("SCAN"), "{plan}");
         }

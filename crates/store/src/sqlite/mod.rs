@@ -14,6 +14,7 @@ mod logs;
 mod nodes;
 mod open;
 mod outbox;
+mod preimages;
 mod projections;
 mod queues;
 mod read;

@@ -53,7 +53,7 @@ impl Run {
         let run = self.state.run;
         let mut results = self.results.borrow_mut();
         match change {
-            CacheChange::Preimage { key, preimage } => {
+            CacheChange::Preimage { key, preimage, .. } => {
                 assert_eq!(key, key_of(&preimage), "a pre-image has another key");
                 assert!(!preimage.as_str().contains(&run.to_string()), "a key that no other run has: {preimage:?}");
                 results.preimages.insert(key, preimage);

@@ -22,16 +22,22 @@ CREATE INDEX step_cache_by_step ON step_cache (org_id, workflow, step_id, key, r
 -- What goes with its run.
 CREATE INDEX step_cache_by_run ON step_cache (run_id) WHERE run_id <> x'00000000000000000000000000000000';
 
--- What keys are made of, by the key, which is its hash. There is one for each attempt that began, whatever became of it.
+-- What keys are made of, by the key, which is its hash. There is one for each attempt that began, whatever became of it;
+-- of several the first, which `run_id` made.
 CREATE TABLE cache_preimages (
     org_id     INTEGER NOT NULL,
     key        BLOB NOT NULL CHECK (length(key) = 32),
+    workflow   TEXT NOT NULL,
+    step_id    TEXT NOT NULL,
+    run_id     BLOB NOT NULL CHECK (length(run_id) = 16),
     created_at INTEGER NOT NULL,
     preimage   TEXT NOT NULL,
     PRIMARY KEY (org_id, key)
 ) STRICT;
 
 CREATE INDEX cache_preimages_by_age ON cache_preimages (created_at);
+-- What a step began with lately.
+CREATE INDEX cache_preimages_by_step ON cache_preimages (org_id, workflow, step_id, created_at);
 
 -- What is counted of each step beside its results: attempts that had to run, and the hits of results that are gone.
 CREATE TABLE cache_counts (
