@@ -7,6 +7,7 @@ pub mod cache;
 pub mod canonical;
 pub mod change;
 pub mod codec;
+pub mod difference;
 pub mod document;
 pub mod event;
 pub mod expression;

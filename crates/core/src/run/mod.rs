@@ -59,7 +59,7 @@ pub use cache::{CacheChange, CacheQuestions, Kept, Lookup};
 pub use checkpoint::{CHECKPOINT_FORMAT, UnreadableCheckpoint};
 pub use look::{ItemCounts, ResolvedInput, unknown_step};
 pub use patch::{PatchEffects, PatchRun};
-pub use preview::{StepOutlook, StepPreview};
+pub use preview::{ItemsPreview, Preview, StepOutlook, StepPreview, WhyRun};
 pub use start::{SlotQuestion, StartRun, Starting};
 pub use state::{RunState, TimerChange};
 

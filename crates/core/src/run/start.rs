@@ -115,10 +115,28 @@ impl Starting {
             (Some(concurrency), Some(held)) => has_room(concurrency, held, slot_key.as_deref())?,
             _ => true,
         };
-        let status = if plan.approval || !room { RunStatus::Pending } else { RunStatus::Queued };
+        let free = room && !plan.approval;
+        let (mut state, queued) = Starting::queue(request, plan, slot_key, free, context.now)?;
+        let timers: Vec<Effect> = state.scratch.timer_changes.drain(..).map(Effect::Timer).collect();
+        let mut decider = Decider::new(&mut state, context);
+        decider.decision.events.push(queued);
+        decider.decision.effects.extend(timers);
+        decider.begin(held.is_some(), room);
+        let decision = decider.finish()?;
+        Ok((state, decision))
+    }
+
+    /// The state after the first event, and the event. One that is not `free` is pending.
+    pub(super) fn queue(
+        request: StartRun,
+        plan: Arc<Plan>,
+        slot_key: Option<String>,
+        free: bool,
+        now: Timestamp,
+    ) -> Result<(RunState, Event), Rejection> {
         let queued = Event {
             seq: 1,
-            at: context.now,
+            at: now,
             step: None,
             logical_attempt: 0,
             engine_attempt: 0,
@@ -128,10 +146,10 @@ impl Starting {
                 org: request.org,
                 plan_hash: plan.hash,
                 payload: request.payload,
-                status,
+                status: if free { RunStatus::Queued } else { RunStatus::Pending },
                 request_id: request.request_id,
                 priority: request.priority,
-                start_at: request.start_at.filter(|at| *at > context.now),
+                start_at: request.start_at.filter(|at| *at > now),
                 slot_key,
                 parent: request.parent,
                 trace: request.trace,
@@ -142,14 +160,8 @@ impl Starting {
             })),
         };
         let bug = |error: super::Illegal| Rejection::new(RejectionKind::Bug, "internal", error.to_string());
-        let mut state = RunState::begin(request.run, plan, &queued).map_err(bug)?;
-        let timers: Vec<Effect> = state.scratch.timer_changes.drain(..).map(Effect::Timer).collect();
-        let mut decider = Decider::new(&mut state, context);
-        decider.decision.events.push(queued);
-        decider.decision.effects.extend(timers);
-        decider.begin(held.is_some(), room);
-        let decision = decider.finish()?;
-        Ok((state, decision))
+        let state = RunState::begin(request.run, plan, &queued).map_err(bug)?;
+        Ok((state, queued))
     }
 }
 

@@ -110,6 +110,8 @@ pub(super) struct Scratch {
     pub(super) cache: BTreeMap<StepRef, Looking>,
     /// Ready steps whose turn to ask comes when those before them have their answers.
     pub(super) unasked: VecDeque<StepRef>,
+    /// Nothing of this happens; so no failure keeps the rest from being looked at.
+    pub(super) preview: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -329,7 +331,8 @@ impl RunState {
     /// No new steps start: the run is being stopped, or a step failed and the document says `stop`. Failures that an
     /// operator saw when he had a step retried do not count, else that step could not run while another stands failed.
     pub(super) fn halted(&self) -> bool {
-        self.stopping || (self.failures > self.acknowledged && self.plan.on_failure == OnFailure::Stop)
+        let failed = self.failures > self.acknowledged && self.plan.on_failure == OnFailure::Stop;
+        self.stopping || (failed && !self.scratch.preview)
     }
 
     /// New steps may start.

@@ -16,13 +16,13 @@ use crate::run::{Context, Rejection, StartRun, Starting};
 
 /// How a run is started.
 pub(super) struct Start {
-    plan: Arc<Plan>,
+    pub(super) plan: Arc<Plan>,
     /// The document's canonical form.
     text: String,
-    request: StartRun,
-    limits: Limits,
+    pub(super) request: StartRun,
+    pub(super) limits: Limits,
     held: u32,
-    results: SharedResults,
+    pub(super) results: SharedResults,
 }
 
 impl Start {

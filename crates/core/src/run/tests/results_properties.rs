@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json as value};
 
+use super::begin::Start;
 use super::harness::{Run, json, load, run_id};
 use super::kept::SharedResults;
 use crate::cache::StepSurroundings;
@@ -14,7 +15,7 @@ use crate::codec;
 use crate::event::{Body, StepRef};
 use crate::hash::Digest;
 use crate::plan::Rebuild;
-use crate::run::Command;
+use crate::run::{Command, StepOutlook, StepPreview};
 use crate::status::RunStatus;
 
 /// Payloads have so many fields.
@@ -114,6 +115,10 @@ impl World {
     }
 
     fn start(&mut self, results: &SharedResults, rebuild: &BTreeSet<u32>) -> Run {
+        self.next(results, rebuild).begin()
+    }
+
+    fn next(&mut self, results: &SharedResults, rebuild: &BTreeSet<u32>) -> Start {
         self.runs += 1;
         let (run, payload) = (run_id(self.runs), self.payload());
         let rebuild: Vec<u32> = rebuild.iter().copied().collect();
@@ -122,7 +127,6 @@ impl World {
         start
             .limits(|limits| limits.continue_steps = 4)
             .request(|request| (request.run, request.rebuild) = (run, rebuild))
-            .begin()
     }
 
     fn finish(&self, run: &mut Run, crashes: bool) {
@@ -161,6 +165,32 @@ fn ran(run: &Run, forced: &BTreeSet<u32>) -> Vec<Digest> {
     run.events.iter().filter_map(key).collect()
 }
 
+/// What a preview promised, and what then happened, step by step.
+fn kept_its_word(foreseen: &[StepPreview], run: &Run) -> Result<(), TestCaseError> {
+    let hits = |step: u32, item: bool| {
+        let taken = |event: &&crate::event::Event| {
+            event.step.is_some_and(|at| at.step == step && at.item.is_some() == item)
+                && matches!(event.body, Body::StepReused(_))
+        };
+        run.events.iter().filter(taken).count() as u32
+    };
+    for step in foreseen {
+        let told = || format!("{} was foreseen as {step:?}\n{}", run.plan.step(step.step).id, run.log());
+        match (&step.outlook, step.items) {
+            (_, Some(items)) => {
+                let reused = hits(step.step, true);
+                prop_assert!((items.reuse..=items.reuse + items.unknown).contains(&reused), "{}", told());
+                prop_assert_eq!(items.total, items.run + items.reuse + items.unknown, "{}", told());
+            }
+            (StepOutlook::Reused { .. }, None) => prop_assert_eq!(hits(step.step, false), 1, "{}", told()),
+            (StepOutlook::Runs(_), None) => prop_assert_eq!(hits(step.step, false), 0, "{}", told()),
+            (StepOutlook::Unknown(on), None) => prop_assert!(!on.is_empty(), "{}", told()),
+            (StepOutlook::Fails(_) | StepOutlook::Skipped(_), None) => prop_assert!(false, "{}", told()),
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(200), failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -195,8 +225,10 @@ proptest! {
             ids.sort();
             let rebuild = rebuild.into_iter().map(|step| ids.iter().position(|other| *other == id(step)).unwrap() as u32).collect();
             let before: BTreeSet<Digest> = results.borrow().kept.keys().map(|(key, _)| *key).collect();
+            let foreseen = world.next(&results, &rebuild).preview();
             let mut run = world.start(&results, &rebuild);
             world.finish(&mut run, crashes);
+            kept_its_word(&foreseen, &run)?;
             let again: Vec<Digest> = ran(&run, &rebuild).into_iter().filter(|key| before.contains(key)).collect();
             prop_assert!(again.is_empty(), "ran what was there\n{}", run.log());
             let mut scratch = world.start(&SharedResults::default(), &BTreeSet::new());

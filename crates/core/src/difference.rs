@@ -1,0 +1,195 @@
+//! What is different between two pre-images of keys: why a step ran where it had run before.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::canonical::pointer_segment;
+
+/// So many differences are put into words.
+const IN_WORDS: usize = 3;
+
+/// A smallest place where two pre-images differ. A side that does not have it has no value, which is not the same as null.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    pub part: Part,
+    /// A JSON pointer below the part; empty for the part as a whole.
+    pub path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Value>,
+}
+
+/// What a key is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// What the document says of the step; a digest in a pre-image.
+    Definition,
+    Input,
+    /// Declared variables, by the hashes of their values.
+    Env,
+    /// Secrets, by their versions.
+    Secrets,
+    /// How often results were disowned.
+    Epoch,
+    /// Whose results may be taken.
+    Trust,
+    /// Of what else there may be one day.
+    Other,
+}
+
+impl Part {
+    fn of(name: &str) -> Part {
+        match name {
+            "definition" => Part::Definition,
+            "input" => Part::Input,
+            "env" => Part::Env,
+            "secrets" => Part::Secrets,
+            "epoch" => Part::Epoch,
+            "trust" => Part::Trust,
+            _ => Part::Other,
+        }
+    }
+
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Part::Definition => "definition",
+            Part::Input => "input",
+            Part::Env => "env",
+            Part::Secrets => "secrets",
+            Part::Epoch => "epoch",
+            Part::Trust => "trust",
+            Part::Other => "other",
+        }
+    }
+}
+
+/// Compares two pre-images, part by part.
+#[must_use]
+pub fn differences(before: &Value, after: &Value) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let (Some(before), Some(after)) = (before.as_object(), after.as_object()) else { return found };
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    for name in names {
+        compare(Part::of(name), String::new(), before.get(name), after.get(name), &mut found);
+    }
+    found.sort_by(|a, b| (a.part, &a.path).cmp(&(b.part, &b.path)));
+    found
+}
+
+/// Compares two values of one part. Lists of one length are walked, others differ as a whole.
+pub fn compare(part: Part, path: String, before: Option<&Value>, after: Option<&Value>, found: &mut Vec<Difference>) {
+    match (before, after) {
+        (before, after) if before == after => {}
+        (Some(Value::Object(before)), Some(Value::Object(after))) => {
+            let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            for name in names {
+                let below = format!("{path}{}", pointer_segment(name));
+                compare(part, below, before.get(name), after.get(name), found);
+            }
+        }
+        (Some(Value::Array(before)), Some(Value::Array(after))) if before.len() == after.len() => {
+            for (index, (before, after)) in before.iter().zip(after).enumerate() {
+                compare(part, format!("{path}/{index}"), Some(before), Some(after), found);
+            }
+        }
+        (before, after) => {
+            found.push(Difference { part, path, before: before.cloned(), after: after.cloned() });
+        }
+    }
+}
+
+/// What is different in a few words: `prompt` of its input changed.
+#[must_use]
+pub fn in_words(differences: &[Difference]) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for difference in differences {
+        let said = difference.words();
+        if !words.contains(&said) {
+            words.push(said);
+        }
+    }
+    match words.len().checked_sub(IN_WORDS) {
+        Some(more @ 1..) => format!("{} and {more} more", words[..IN_WORDS].join(", ")),
+        _ => words.join(" and "),
+    }
+}
+
+impl Difference {
+    fn words(&self) -> String {
+        let name = self.path.trim_start_matches('/').replace('/', ".").replace("~1", "/").replace("~0", "~");
+        let became = match (&self.before, &self.after) {
+            (None, Some(_)) => "is new",
+            (Some(_), None) => "is gone",
+            _ => "changed",
+        };
+        match (self.part, name.is_empty()) {
+            (Part::Definition, true) => "its definition changed".to_owned(),
+            (Part::Definition, false) => format!("`{name}` of its definition {became}"),
+            (Part::Input, true) => "its input changed".to_owned(),
+            (Part::Input, false) => format!("`{name}` of its input {became}"),
+            (Part::Env, _) => format!("the variable `{name}` {became}"),
+            (Part::Secrets, _) => format!("the secret `{name}` {became}"),
+            (Part::Epoch, _) => "earlier results were disowned".to_owned(),
+            (Part::Trust, _) if self.after == Some(Value::from("protected")) => {
+                "only results of runs that follow a protected tag count".to_owned()
+            }
+            (Part::Trust, _) => "the run follows no protected tag".to_owned(),
+            (Part::Other, _) => "keys are made in another way".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn preimage(input: Value) -> Value {
+        json!({"definition": "d1", "env": {"LANG": "h1"}, "epoch": {"step": 0, "workflow": 0}, "format": 1,
+            "input": input, "org": 1, "secrets": {"TOKEN": "3"}, "step": "cut", "trust": "open", "workflow": "w"})
+    }
+
+    fn shown(before: &Value, after: &Value) -> Vec<String> {
+        let show = |difference: &Difference| format!("{}{}", difference.part.as_str(), difference.path);
+        differences(before, after).iter().map(show).collect()
+    }
+
+    #[test]
+    fn each_part_is_walked_to_the_smallest_place() {
+        let before = preimage(json!({"prompt": "calm", "shots": [1, {"a": 1}], "gone": null}));
+        let mut after = preimage(json!({"prompt": "wild", "shots": [1, {"a": 2}], "new": 1}));
+        assert_eq!(shown(&before, &after), ["input/gone", "input/new", "input/prompt", "input/shots/1/a"]);
+        after["input"] = before["input"].clone();
+        (after["env"]["LANG"], after["secrets"]["TOKEN"]) = (json!("h2"), json!("4"));
+        (after["epoch"]["step"], after["trust"], after["definition"]) = (json!(1), json!("protected"), json!("d2"));
+        assert_eq!(shown(&before, &after), ["definition", "env/LANG", "secrets/TOKEN", "epoch/step", "trust"]);
+        assert_eq!(shown(&before, &before), [""; 0]);
+    }
+
+    #[test]
+    fn lists_of_another_length_differ_as_a_whole() {
+        assert_eq!(shown(&preimage(json!([1, 2])), &preimage(json!([1]))), ["input"]);
+    }
+
+    #[test]
+    fn a_few_differences_are_put_into_words() {
+        let words = |before: Value, after: Value| in_words(&differences(&preimage(before), &preimage(after)));
+        assert_eq!(words(json!({"prompt": 1}), json!({"prompt": 2})), "`prompt` of its input changed");
+        assert_eq!(
+            words(json!({"a": {"b/c": 1}, "x": 1}), json!({"a": {"b/c": 2}})),
+            "`a.b/c` of its input changed and `x` of its input is gone"
+        );
+        let many = words(json!({}), json!({"a": 1, "b": 1, "c": 1, "d": 1, "e": 1}));
+        assert!(many.ends_with("`c` of its input is new and 2 more"), "{many}");
+        let mut after = preimage(json!(1));
+        (after["trust"], after["epoch"]) = (json!("protected"), json!({"step": 1, "workflow": 1}));
+        let said = in_words(&differences(&preimage(json!(1)), &after));
+        assert_eq!(said, "earlier results were disowned and only results of runs that follow a protected tag count");
+    }
+}
