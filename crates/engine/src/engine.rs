@@ -397,13 +397,19 @@ impl Engine {
     /// # Errors
     /// What `start_plan` would answer, apart from what the database has to say.
     pub fn check_start(&self, plan: &Arc<Plan>, new: &NewRun) -> Result<(), EngineError> {
-        self.starting(plan, new.clone()).map(drop)
+        self.starting(plan, new.clone(), None).map(drop)
     }
 
-    pub(crate) fn starting(&self, plan: &Arc<Plan>, new: NewRun) -> Result<Starting, EngineError> {
+    pub(crate) fn starting(
+        &self,
+        plan: &Arc<Plan>,
+        new: NewRun,
+        rebuild: Option<Rebuild>,
+    ) -> Result<Starting, EngineError> {
         self.check_skills(plan)?;
         let context = milepost_core::run::Context::new(self.clock.now(), 0, &self.limits);
         let start = self.start_run(plan, new, context.draw_run_id())?;
+        let start = StartRun { rebuild: both(start.rebuild, rebuild), ..start };
         Ok(Starting::check(start, plan.clone(), &context)?)
     }
 

@@ -3,8 +3,7 @@
 
 mod cache;
 mod definitions;
-
-use std::collections::BTreeMap;
+pub(crate) mod plan;
 
 pub(crate) use cache::{CacheCounts, CacheKey, CacheResult, CacheStats, Disowned, Evicted};
 pub(crate) use definitions::{
@@ -16,6 +15,7 @@ use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, StepStatus};
 use milepost_core::time::Timestamp;
 pub(crate) use milepost_sdk::wire::Page;
+pub(crate) use plan::{Planned, PlannedStep};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -260,33 +260,6 @@ pub(crate) struct Definition {
     #[serde(default)]
     pub(crate) version_hash: String,
     pub(crate) document: Json,
-}
-
-/// What a run would do.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Planned {
-    pub(crate) workflow: String,
-    #[serde(default)]
-    pub(crate) workflow_version: String,
-    pub(crate) steps: Vec<PlannedStep>,
-    /// How many steps there are of each decision.
-    #[serde(default)]
-    pub(crate) counts: BTreeMap<String, u64>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct PlannedStep {
-    pub(crate) step_id: String,
-    #[serde(default)]
-    pub(crate) skill: String,
-    /// `run`, `reuse`, `skip` or `unknown`.
-    pub(crate) decision: String,
-    /// A word for programs.
-    #[serde(default)]
-    pub(crate) reason: String,
-    /// The same for people.
-    #[serde(default)]
-    pub(crate) message: String,
 }
 
 /// Something that is owed to others, or was given up.

@@ -187,3 +187,25 @@ async fn a_plan_says_what_would_run_and_stores_nothing() {
     api.post("/api/v1/runs/plan", &bad).await.is_problem(422, "unknown_skill");
     assert_eq!(api.get("/api/v1/workflows").await.body["items"], json!([]));
 }
+
+#[tokio::test]
+async fn a_plan_tells_what_is_reused_and_why_the_rest_runs() {
+    let api = Api::new().await;
+    let base = steps_of(&api, &json!({ "document": half(), "payload": {"a": 1, "times": 0} })).await.0;
+    let same = api.post("/api/v1/runs/plan", &json!({ "base_run_id": base })).await.body;
+    assert_eq!(same["counts"], json!({"run": 0, "reuse": 2, "unknown": 0, "skip": 0}), "{same}");
+    assert_eq!((&same["predicted_ms"], &same["base_run_id"]), (&json!(0), &json!(base)));
+    let step = &same["steps"][0];
+    assert_eq!((&step["decision"], &step["reason"]), (&json!("reuse"), &json!("cached")));
+    assert!(step["cache_key"].is_string() && step["input_hash"].is_string() && step["saved_ms"].is_u64(), "{step}");
+    let changes = json!([{"type": "set", "payload": {"a": 2}}]);
+    let changed = api.post("/api/v1/runs/plan", &json!({ "base_run_id": base, "changes": changes })).await.body;
+    assert_eq!(changed["counts"], json!({"run": 1, "reuse": 0, "unknown": 1, "skip": 0}), "{changed}");
+    let (a, b) = (&changed["steps"][0], &changed["steps"][1]);
+    assert_eq!((&a["reason"], &a["message"]), (&json!("no_result"), &json!("`n` of its input changed")));
+    assert_eq!((&b["reason"], &b["upstream"]), (&json!("upstream"), &json!(["a"])));
+    let rebuilt = json!({ "document": half(), "payload": {"a": 1, "times": 0}, "rebuild": ["b"] });
+    let rebuilt = api.post("/api/v1/runs/plan", &rebuilt).await.body;
+    assert_eq!(rebuilt["steps"][1]["reason"], "rebuild", "{rebuilt}");
+    assert_eq!(api.get("/api/v1/runs").await.body["items"].as_array().unwrap().len(), 1);
+}

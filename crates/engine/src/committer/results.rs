@@ -15,6 +15,7 @@ use milepost_store::rows::{Answer, EpochRow, Question, ResultKey};
 use super::decide::FollowUps;
 use super::pending::{Asking, Decided};
 use super::{Committer, Request};
+use crate::surroundings;
 
 /// For so many plans it is remembered which of their steps depend on more than their runs.
 const SURROUNDED_PLANS: usize = 10_000;
@@ -89,36 +90,14 @@ impl Committer {
 
     /// What the results of a plan's steps depend on beyond the run.
     async fn surroundings(&mut self, org: OrgId, plan: &Plan, epochs: Vec<EpochRow>) -> Surroundings {
-        let mut surroundings = Surroundings::default();
-        for EpochRow { step_id, epoch } in epochs {
-            match step_id {
-                None => surroundings.epoch = epoch,
-                Some(step) => surroundings.steps.entry(step.into()).or_default().epoch = epoch,
-            }
-        }
-        for index in &*self.surrounded(plan) {
-            let step = plan.step(*index);
-            let around = surroundings.steps.entry(step.id.clone()).or_default();
-            around.env = self.parts.secrets.env_hashes(step);
-            around.secrets = self.parts.secrets.versions(org, &step.secrets).await;
-        }
-        surroundings
+        let steps = self.surrounded(plan);
+        surroundings::surroundings(&self.parts.secrets, org, plan, &steps, epochs).await
     }
 
-    /// The steps whose results are kept and that are given variables or secrets.
     fn surrounded(&mut self, plan: &Plan) -> Arc<[StepIndex]> {
         if self.surrounded.len() > SURROUNDED_PLANS {
             self.surrounded.clear();
         }
-        let find = || {
-            let steps = plan.order.iter().copied();
-            steps
-                .filter(|index| {
-                    let step = plan.step(*index);
-                    step.cache.enabled && (!step.env.is_empty() || !step.secrets.is_empty())
-                })
-                .collect()
-        };
-        self.surrounded.entry(plan.hash).or_insert_with(find).clone()
+        self.surrounded.entry(plan.hash).or_insert_with(|| surroundings::surrounded(plan).into()).clone()
     }
 }

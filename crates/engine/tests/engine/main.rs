@@ -16,6 +16,7 @@ mod faults;
 mod holes;
 mod live;
 mod logs;
+mod plans;
 mod pressure;
 mod projections;
 mod push;

@@ -206,7 +206,7 @@ steps:
         .iter()
         .map(|step| [&step["step_id"], &step["decision"], &step["reason"]].map(|text| text.as_str().unwrap()).join(" "))
         .collect();
-    assert_eq!(steps, ["first run no_cache", "never skip condition", "perhaps unknown depends_on_run"]);
+    assert_eq!(steps, ["first run no_cache", "never skip condition", "perhaps unknown upstream"]);
     assert_eq!(engine.store().count_runs().await.unwrap(), 0);
     let (id, _) = run(&engine, document, payload(&json!({"n": 1}))).await;
     assert_eq!(view["steps"][0]["input_hash"], json!(engine.run(id).await.unwrap().steps[0].input_hash));

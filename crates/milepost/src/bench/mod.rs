@@ -10,6 +10,7 @@ mod load;
 mod measure;
 mod record;
 mod remote;
+mod reuse;
 mod server;
 mod worker;
 
@@ -45,6 +46,8 @@ pub(crate) use worker::BenchWorker;
   milepost bench workers --idle 10000
   milepost bench fairness --runs 100000
   milepost bench definitions --runs 100000
+  milepost bench plan --steps 10000
+  milepost bench reuse --steps 1000
   milepost bench limit --runs 2000 --steps 10 --concurrency 64")]
 pub(crate) struct Bench {
     #[arg(value_enum)]
@@ -124,6 +127,10 @@ enum Scenario {
     Fairness,
     /// A tag that has made `--runs` moves: what reading, patching, moving and undoing cost
     Definitions,
+    /// A graph of `--steps` steps that ran before: what a plan of one change costs
+    Plan,
+    /// The same graph: what a run costs that has all results already
+    Reuse,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -184,10 +191,12 @@ impl Bench {
         if matches!(self.scenario, Scenario::Server | Scenario::Streams | Scenario::Idle | Scenario::Workers) {
             return self.server(folder.path(), &database).await;
         }
-        if matches!(self.scenario, Scenario::Fairness | Scenario::Definitions) {
+        if matches!(self.scenario, Scenario::Fairness | Scenario::Definitions | Scenario::Plan | Scenario::Reuse) {
             let store = database.open().await?;
             let line = match self.scenario {
                 Scenario::Fairness => fairness::fairness(store, self.runs).await?,
+                Scenario::Plan => reuse::plan(store, self.steps).await?,
+                Scenario::Reuse => reuse::reuse(store, self.steps).await?,
                 _ => definitions::definitions(store, self.runs).await?,
             };
             crate::print_line(&line.to_string());

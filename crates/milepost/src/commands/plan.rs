@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use comfy_table::Cell;
 use milepost_core::json::Json;
 
 use super::again::RebuildFlag;
@@ -12,13 +11,16 @@ use super::{read_json, source};
 use crate::backend::{Access, Backend, NewRun, Subject, Update};
 use crate::context::{Context, LimitFlags};
 use crate::output::error::Refusal;
-use crate::output::{print_json, table};
+use crate::output::{self, print_json};
 use crate::target::{Otherwise, Target};
 use crate::wire::Planned;
 
 /// Tell what a run would do, and why; nothing is run and nothing is stored.
 ///
-/// Of a document, of a deployed workflow, or of an earlier run with changes. Everything is checked as at a start.
+/// Of a document, of a deployed workflow, or of an earlier run with changes. Everything is checked as at a start. What is
+/// reused is told by the results that are there now; times are those of the last time.
+///
+/// Signs: ● runs, ○ reused, ? known when other steps have ended, – skipped, ✗ will fail.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   milepost plan flow.yaml --payload '{\"topic\": \"tea\"}'
@@ -44,6 +46,9 @@ pub(crate) struct Plan {
     change: ChangeFlags,
     #[command(flatten)]
     again: RebuildFlag,
+    /// Show every step, also where many alike follow each other
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     limits: LimitFlags,
 }
@@ -66,7 +71,7 @@ impl Plan {
         };
         match context.is_json() {
             true => print_json(&planned)?,
-            false => print(&planned.value),
+            false => output::plan::print(&planned.value, self.all),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -106,20 +111,4 @@ impl Plan {
     fn new_run(&self, subject: Subject, payload: Json) -> NewRun {
         NewRun { subject, payload, request_id: None, priority: 0, start_at: None, rebuild: self.again.read() }
     }
-}
-
-fn print(planned: &Planned) {
-    let mut rows = table::new(&["STEP", "SKILL", "DECISION", "WHY"]);
-    for step in &planned.steps {
-        let why = if step.message.is_empty() { &step.reason } else { &step.message };
-        rows.add_row([&step.step_id, &step.skill, &step.decision, why].map(Cell::new));
-    }
-    table::print(&rows);
-    let counts: Vec<String> = planned
-        .counts
-        .iter()
-        .filter(|(_, count)| **count > 0)
-        .map(|(decision, count)| format!("{count} {decision}"))
-        .collect();
-    crate::print_line(&format!("{} {}: {}", planned.workflow, planned.workflow_version, counts.join(", ")));
 }

@@ -4,6 +4,7 @@ pub(crate) mod conflicts;
 pub(crate) mod diff;
 pub(crate) mod error;
 pub(crate) mod moves;
+pub(crate) mod plan;
 pub(crate) mod problems;
 pub(crate) mod run;
 pub(crate) mod step;

@@ -73,3 +73,34 @@ fn what_cannot_be_changed_or_rebuilt_is_named() {
     }
     assert_eq!(place.json(&["runs", "list"])["items"].as_array().unwrap().len(), 1);
 }
+
+#[test]
+fn a_plan_is_told_like_a_build() {
+    let (place, file) = half();
+    let payload = r#"{"a": 1, "times": 0}"#;
+    assert_eq!(place.run(&["rebuild", "last", "--change", "fix=0"]).code, 0);
+    let again = place.run(&["plan", &file, "--payload", payload]);
+    let lines: Vec<&str> = again.out.lines().collect();
+    assert_eq!(lines.len(), 3, "{}{}", again.out, again.err);
+    assert!(lines[0].starts_with("○ a  cached  saves "), "{}", again.out);
+    assert!(lines[2].starts_with("half 0.0.0: 2 reused") || lines[2].starts_with("half: 2 reused"), "{}", again.out);
+    let changed = place.run(&["plan", "--base-run", "last", "--change", r#"set={"a": 2}"#]);
+    assert!(
+        changed.out.contains("● a  `n` of its input changed") && changed.out.contains("? b  known after a"),
+        "{}",
+        changed.out
+    );
+    let rebuilt = place.json(&["plan", &file, "--payload", payload, "--rebuild=b"]);
+    assert_eq!(
+        (&rebuilt["steps"][0]["decision"], &rebuilt["steps"][1]["reason"]),
+        (&json!("reuse"), &json!("rebuild"))
+    );
+    let run = place.json(&["runs", "show", "last"]);
+    assert_eq!(run["base_run_id"], place.json(&["runs", "list"])["items"][1]["run_id"]);
+    // A file needs no database.
+    let elsewhere = Place::new();
+    let file = elsewhere.file("half.yaml", HALF);
+    let plan = elsewhere.json(&["plan", &file, "--payload", payload]);
+    assert_eq!(plan["counts"], json!({"run": 1, "reuse": 0, "unknown": 1, "skip": 0}));
+    assert!(!elsewhere.path().join(".milepost").exists());
+}

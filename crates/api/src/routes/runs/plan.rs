@@ -12,7 +12,8 @@ use crate::wire::Plan;
 
 /// See what a run would do
 ///
-/// Takes the body of `POST /runs`, checks all that a start checks, and tells for each step whether it would run. Nothing is stored.
+/// Takes the body of `POST /runs`, checks all that a start checks, and tells for each step whether it would run, by the results
+/// that are there now. Nothing is stored.
 #[utoipa::path(post, path = "/runs/plan", tag = "runs", request_body = StartBody,
     responses((status = 200, description = "what would run", body = Plan), NotFound, WriteProblems, Problems))]
 pub(super) async fn plan(State(state): State<AppState>, Body(body): Body<StartBody>) -> Result<Json<Plan>> {

@@ -1,0 +1,3 @@
+//! Why a step ran, was reused, or waits.
+
+mod nearest;

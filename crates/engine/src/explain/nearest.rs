@@ -1,0 +1,56 @@
+//! The earlier key that is most like one: what differs is why a step ran.
+
+use milepost_core::cache::key_of;
+use milepost_core::difference::{Difference, differences, in_words};
+use milepost_core::json::Json;
+use milepost_store::rows::PreimageRow;
+
+use crate::engine::Engine;
+use crate::error::EngineError;
+
+/// So many of the newest are compared.
+const COMPARED: u32 = 20;
+
+/// An earlier key of the same step.
+pub(super) struct Nearest {
+    pub(super) row: PreimageRow,
+    pub(super) differences: Vec<Difference>,
+}
+
+/// What is known of the past of a key.
+pub(super) struct Past {
+    /// The step began under this very key before.
+    pub(super) same: Option<PreimageRow>,
+    /// The one with the fewest differences, of several the newest.
+    pub(super) nearest: Option<Nearest>,
+}
+
+impl Engine {
+    /// What a step began with before, compared with what it begins with now.
+    pub(super) async fn past_of(&self, workflow: &str, step: &str, preimage: &Json) -> Result<Past, EngineError> {
+        let (key, now) = (key_of(preimage), preimage.to_value());
+        let mut past = Past { same: None, nearest: None };
+        for row in self.store.cache().preimages(self.org, workflow, step, COMPARED).await? {
+            if row.key == key {
+                past.same = Some(row);
+                continue;
+            }
+            let found = differences(&row.preimage.to_value(), &now);
+            let fewer = |nearest: &Nearest| found.len() < nearest.differences.len();
+            if past.nearest.as_ref().is_none_or(fewer) {
+                past.nearest = Some(Nearest { row, differences: found });
+            }
+        }
+        Ok(past)
+    }
+
+    /// In a few words, why there is no result under a key.
+    pub(crate) async fn why_missed(&self, workflow: &str, step: &str, preimage: &Json) -> Result<String, EngineError> {
+        let past = self.past_of(workflow, step, preimage).await?;
+        Ok(match (past.same, past.nearest) {
+            (Some(_), _) => "it began with this before and no result is left".to_owned(),
+            (None, Some(nearest)) => in_words(&nearest.differences),
+            (None, None) => "nothing is known of an earlier time".to_owned(),
+        })
+    }
+}
