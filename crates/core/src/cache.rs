@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::canonical;
+use crate::event::StepRef;
 use crate::hash::Digest;
 use crate::id::{OrgId, RunId};
 use crate::json::Json;
@@ -151,6 +152,15 @@ pub struct Cached {
     /// The run that made it, and its event. Both may be forgotten by now.
     pub run: RunId,
     pub seq: u64,
+}
+
+/// A result that is being made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Flight {
+    pub key: Digest,
+    /// Who makes it.
+    pub run: RunId,
+    pub step: StepRef,
 }
 
 #[cfg(test)]

@@ -138,6 +138,7 @@ impl RunState {
         // One whose retry is due is in line while its timer is armed.
         let waiting = std::mem::take(&mut self.backoff).into_keys().chain(std::mem::take(&mut self.ready));
         self.scratch.gone.extend(waiting.map(|step| (step, false)));
+        self.scratch.awaited.clear();
         for step in self.running.keys().copied().collect::<Vec<_>>() {
             self.remove_running(step);
         }
@@ -426,6 +427,7 @@ impl RunState {
         }
         self.leave_line(step);
         self.end_backoff(step);
+        self.scratch.awaited.remove(&step);
     }
 
     pub(super) fn end_backoff(&mut self, step: StepRef) {

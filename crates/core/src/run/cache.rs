@@ -5,6 +5,7 @@
 //!                     │ yes
 //!                     ▼
 //!              key, asked for ──► found: StepSkipped (cache_hit) with the output, and its dependents are ready
+//!                     ├─────────► somebody makes it: waits (`flight.rs`)
 //!                     └─────────► not found: in line; StepStarted has the key; completed: kept under it
 //! ```
 //!
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use super::evaluate::{Input, NoValue};
 use super::state::RunState;
 use super::{Decider, Effect};
-use crate::cache::{Cached, KeyParts, Surroundings, Trust, key_of};
+use crate::cache::{Cached, Flight, KeyParts, Surroundings, Trust, key_of};
 use crate::event::{Body, Reused, StepRef};
 use crate::hash::Digest;
 use crate::json::Json;
@@ -34,7 +35,7 @@ pub(super) const AT_ONCE: usize = 256;
 pub struct CacheQuestions {
     /// What are the surroundings of the plan's steps? Answered with [`RunState::learn_surroundings`].
     pub surroundings: bool,
-    /// Answered with [`RunState::learn_cached`], each.
+    /// Answered with [`RunState::learn_cached`] and, where somebody makes it, [`RunState::learn_flight`], each.
     pub lookups: Vec<Lookup>,
 }
 
@@ -65,6 +66,13 @@ pub enum CacheChange {
     Used { key: Digest, scope: CacheScope },
     /// The run has ended, and with it what it kept for itself.
     RunEnded,
+    /// The step makes this result from now on, and nobody else does. If somebody does after all, nothing of the decision
+    /// counts; the same if there is a result, unless it is of no use (`anyway`).
+    Lead { key: Digest, scope: CacheScope, step: StepRef, anyway: bool },
+    /// The step makes no result any more.
+    Land { step: StepRef },
+    /// No step of the run does but these.
+    LandAll { but: Vec<StepRef> },
 }
 
 /// A result to be kept.
@@ -85,8 +93,12 @@ pub struct Kept {
 #[derive(Clone, Debug)]
 pub(super) enum Looking {
     Asked(Keyed),
-    Answered(Keyed, Option<Cached>),
-    /// It has to run: nothing was found, or nothing was asked.
+    Answered {
+        keyed: Keyed,
+        found: Option<Cached>,
+        flight: Option<Flight>,
+    },
+    /// It has to run: it makes the result, or nothing was asked.
     Missed(Keyed),
 }
 
@@ -112,13 +124,19 @@ impl Decider<'_> {
         }
         match self.state.scratch.cache.remove(&step) {
             // A result that would patch its run was kept when it could not.
-            Some(Looking::Answered(keyed, Some(found))) if self.returned_patch(step, &found.output).is_none() => {
+            Some(Looking::Answered { keyed, found: Some(found), flight })
+                if self.returned_patch(step, &found.output).is_none() =>
+            {
                 self.reuse(step, &keyed, found);
+                self.land_if_own(step, flight);
                 return Ok(false);
             }
-            Some(Looking::Answered(keyed, _)) => {
-                self.state.scratch.cache.insert(step, Looking::Missed(keyed));
-                return Ok(true);
+            Some(Looking::Answered { keyed, found, flight }) => {
+                let leads = self.lead_or_wait(step, keyed.key, flight, found.is_some());
+                if leads {
+                    self.state.scratch.cache.insert(step, Looking::Missed(keyed));
+                }
+                return Ok(leads);
             }
             Some(asked @ Looking::Asked(_)) => {
                 self.state.scratch.cache.insert(step, asked);
@@ -132,6 +150,7 @@ impl Decider<'_> {
 
     /// Asks for all that is not known of a step's result. Answers whether nothing is left to ask.
     fn ask(&mut self, step: StepRef) -> Result<bool, NoValue> {
+        self.state.scratch.awaited.remove(&step);
         let Some(surroundings) = self.state.scratch.surroundings.clone() else {
             self.decision.cache.surroundings = true;
             self.state.scratch.blocked.push(step);
@@ -222,7 +241,9 @@ impl RunState {
     /// Tells the state whether there is a result for a step that asked. If the step asks no more, it changes nothing.
     pub fn learn_cached(&mut self, step: StepRef, found: Option<Cached>) {
         match self.scratch.cache.remove(&step) {
-            Some(Looking::Asked(keyed)) => drop(self.scratch.cache.insert(step, Looking::Answered(keyed, found))),
+            Some(Looking::Asked(keyed)) => {
+                self.scratch.cache.insert(step, Looking::Answered { keyed, found, flight: None });
+            }
             Some(other) => drop(self.scratch.cache.insert(step, other)),
             None => {}
         }
@@ -232,7 +253,7 @@ impl RunState {
     pub(super) fn forget_answers(&mut self) {
         self.scratch.surroundings = None;
         if !self.scratch.cache.is_empty() {
-            self.scratch.cache.retain(|_, looking| !matches!(looking, Looking::Answered(..)));
+            self.scratch.cache.retain(|_, looking| !matches!(looking, Looking::Answered { .. }));
         }
     }
 

@@ -18,6 +18,7 @@ mod checkpoint;
 mod child;
 mod evaluate;
 mod finish;
+mod flight;
 mod foreach;
 mod items;
 mod lease;
@@ -45,11 +46,12 @@ mod tests;
 use std::cell::Cell;
 use std::sync::Arc;
 
+use crate::cache::Flight;
 use crate::event::{Body, ErrorInfo, Event, Lease, StepRef};
 use crate::id::{NodeId, RunId, SignalId};
 use crate::json::Json;
 use crate::limits::Limits;
-use crate::plan::{Plan, StepIndex};
+use crate::plan::{CacheScope, Plan, StepIndex};
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
 
@@ -188,6 +190,12 @@ pub enum Effect {
     },
     Timer(TimerChange),
     Cache(CacheChange),
+    /// The step is not to be begun: somebody else makes its result. It asks again (`Adopt`) when that flight is over.
+    Await {
+        step: StepRef,
+        scope: CacheScope,
+        flight: Flight,
+    },
     StartChild(Box<ChildStart>),
     StopChild {
         child: RunId,
@@ -364,12 +372,15 @@ struct Decider<'a> {
     signal: Option<SignalId>,
     /// What became of the patch that the attempt returned.
     prepared: Option<Result<Arc<Plan>, String>>,
+    /// Steps could begin when this was begun.
+    moved: bool,
     broken: Option<Illegal>,
 }
 
 impl<'a> Decider<'a> {
     fn new(state: &'a mut RunState, context: &'a Context<'a>) -> Decider<'a> {
-        Decider { state, context, decision: Decision::default(), signal: None, prepared: None, broken: None }
+        let moved = state.moves();
+        Decider { state, context, decision: Decision::default(), signal: None, prepared: None, moved, broken: None }
     }
 
     /// Follows up on all that became ready, ends the run if it is over, rotates its history if it is long.
@@ -381,6 +392,7 @@ impl<'a> Decider<'a> {
         if self.decision.missing.is_empty() {
             self.rotate_history();
         }
+        self.land_if_held_up();
         self.decision.missing.sort_unstable();
         self.decision.missing.dedup();
         if let Some(illegal) = self.broken {
@@ -418,10 +430,12 @@ impl<'a> Decider<'a> {
         if self.broken.is_some() {
             return;
         }
+        let lands = step.filter(|_| self.lands(step, &event.body));
         match self.state.apply(&event) {
             Ok(()) => self.decision.events.push(event),
             Err(illegal) => self.broken = Some(illegal),
         }
+        self.decision.effects.extend(lands.map(|step| Effect::Cache(CacheChange::Land { step })));
         let changes = self.state.scratch.timer_changes.drain(..).map(Effect::Timer);
         self.decision.effects.extend(changes);
         let gone = self.state.scratch.gone.drain(..).map(|(step, leased)| Effect::Gone { step, leased });

@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::flight::keeps_results;
 use super::state::{Phase, RunState};
 use super::weigh::{Weighing, names_of};
 use super::{Decider, Rejection, RejectionKind};
@@ -76,9 +77,16 @@ impl Decider<'_> {
         let moved = self.state.moves();
         self.state.learn_plan(patch.plan.clone());
         let signal = self.signal.replace(patch.id);
+        let kept = keeps_results(&self.state.plan);
+        let awaiting: Vec<StepRef> = self.state.awaited_flights().map(|(step, _)| step).collect();
         self.emit_run(Body::RunPatched(Box::new(self.state.to_patched(patch, step, effects))));
         self.signal = signal;
         let cause = self.state.last_seq;
+        if kept {
+            // Whatever has not begun has another key from here on.
+            self.land_waiting();
+            self.state.scratch.fresh.extend(awaiting);
+        }
         for (doomed, reason) in &effects.doomed {
             let attempt = self.state.steps[*doomed as usize].logical_attempt;
             self.emit(Some(StepRef::whole(*doomed)), attempt, 0, Some(cause), Body::StepSkipped { reason: *reason });

@@ -28,7 +28,7 @@ impl RunState {
         }
         let before = std::mem::replace(&mut self.plan, next);
         // Keys are made of definitions.
-        self.scratch.cache.clear();
+        self.forget_flights();
         self.steps.resize(self.plan.steps.len(), StepState::removed());
         let mended = patched.rerun.iter().any(|back| self.steps[back.step as usize].phase == Phase::Failed);
         for SetBack { step, .. } in &patched.removed {

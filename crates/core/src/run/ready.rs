@@ -40,7 +40,7 @@ impl Decider<'_> {
     /// Looks at everything that could begin now: after a pause, a reopening, a take-over.
     pub(super) fn look_at_all(&mut self) {
         // Nobody may have heard what was asked before.
-        self.state.scratch.cache.clear();
+        self.state.forget_flights();
         self.state.scratch.unasked.clear();
         self.state.scratch.fresh = self.state.startable(self.context.now);
     }

@@ -30,6 +30,7 @@ impl Decider<'_> {
         } else {
             let body = Body::StepRetryScheduled { retry_at: self.context.now, reset: Vec::new(), operator: false };
             self.emit_step(step, logical, engine + 1, body);
+            self.land_if_it_must_wait(step);
         }
     }
 }

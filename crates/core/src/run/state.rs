@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::TaskRef;
 use super::cache::{Begun, Looking};
 use super::items::Items;
-use crate::cache::{Surroundings, Trust};
+use crate::cache::{Flight, Surroundings, Trust};
 use crate::event::{ErrorInfo, ParentStep, Queued, StepRef};
 use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId, SignalId};
@@ -108,6 +108,10 @@ pub(super) struct Scratch {
     pub(super) surroundings: Option<Arc<Surroundings>>,
     /// Ready steps about whose results something was asked.
     pub(super) cache: BTreeMap<StepRef, Looking>,
+    /// Who of this run makes which result, as far as that was decided here; what is over may be among them.
+    pub(super) led: BTreeMap<Digest, StepRef>,
+    /// Ready steps that wait for what others make.
+    pub(super) awaited: BTreeMap<StepRef, Flight>,
     /// Ready steps whose turn to ask comes when those before them have their answers.
     pub(super) unasked: VecDeque<StepRef>,
     /// Nothing of this happens; so no failure keeps the rest from being looked at.
@@ -482,6 +486,7 @@ impl RunState {
         items
             + self.steps.len() * size_of::<StepState>()
             + (self.ready.len() + self.running.len() + self.timers.len() + 2 * self.scratch.cache.len()) * 64
+            + (self.scratch.led.len() + self.scratch.awaited.len()) * 96
             + self.scratch.fact_bytes
             + self.scratch.facts.len() * 96
             + 4096

@@ -131,6 +131,8 @@ impl Run {
         }
         self.watcher.check(self);
         self.check_results();
+        self.check_flights();
+        self.wake();
     }
 
     fn forget_ended(&mut self, event: &Event) {
@@ -172,6 +174,11 @@ impl Run {
                 assert!(self.timers.remove(&seq).is_some(), "timer {seq} is not armed");
             }
             Effect::Cache(change) => self.change_results(change),
+            Effect::Await { step, flight, .. } => {
+                assert_ne!((flight.run, flight.step), (self.state.run, step), "it waits for itself");
+                let mut results = self.results.borrow_mut();
+                results.awaiting.entry((flight.run, flight.step)).or_default().insert(self.state.run);
+            }
             Effect::StartChild(child) => {
                 assert!(self.children.insert(child.run, *child).is_none(), "a child is started twice");
             }
