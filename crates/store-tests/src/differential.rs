@@ -13,7 +13,7 @@ use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Answer, Batch, CacheWrite, CheckpointRow, DefinitionWrite, HeadWrite, KeptWrite, LogChunkRow, MissedWrite, NewHead,
+    Answer, Batch, CacheWrite, CheckpointRow, DefinitionWrite, HeadWrite, KeptWrite, Led, LogChunkRow, MissedWrite, NewHead,
     PatchedHead, ProjectionWrite, Question, ResultFilter, ResultKey, RevisionRow, RunFilter, RunWrite, SlotWrite,
     SnapshotRow, StatusWrite, StepRow, TaskWrite, TimerWrite, WriteResult,
 };
@@ -221,7 +221,7 @@ impl World {
         for (number, key) in self.results.clone().into_iter().enumerate() {
             let own = self.random.once_in(3).then_some(run);
             let key = ResultKey { key, run: own };
-            match self.random.below(6) {
+            match self.random.below(7) {
                 0 => cache.preimages.push(began(key.key, "w", &self.random.below(9).to_string())),
                 1 => cache.kept.push(KeptWrite {
                     key,
@@ -238,9 +238,17 @@ impl World {
                     step_id: format!("s{}", number % 2).into(),
                     times: 1 + self.random.below(3),
                 }),
+                4 => {
+                    let step = StepRef::whole(u32::try_from(self.random.below(3)).expect("a small number"));
+                    match self.random.below(4) {
+                        0 => cache.flights.landed.push(step),
+                        _ => cache.flights.led.push(Led { key, step, anyway: self.random.once_in(2) }),
+                    }
+                }
                 _ => {}
             }
         }
+        cache.flights.landed_but = self.random.once_in(6).then(|| vec![StepRef::whole(1)]);
         cache.run_ended = self.random.once_in(4);
         cache
     }
@@ -353,6 +361,10 @@ impl World {
             if !writes.iter().any(|other| clash(other, &write)) {
                 writes.push(write);
             }
+        }
+        if writes.len() > 1 {
+            // Who leads depends on which of the others has ended before: stores may move heads in any order.
+            writes.iter_mut().filter_map(|write| write.cache.as_mut()).for_each(|cache| cache.flights.led.clear());
         }
         Batch { writes, ..Batch::default() }
     }
@@ -500,7 +512,12 @@ impl World {
         let mut questions = Vec::new();
         for _ in 0..self.random.below(4) {
             let run = self.any_run();
-            questions.push(match (self.random.below(5), run) {
+            questions.push(match (self.random.below(6), run) {
+                (5, Some(index)) => {
+                    let run = Some(self.runs[index].run).filter(|_| self.random.once_in(2));
+                    let keys = self.results.iter().map(|key| ResultKey { key: *key, run }).collect();
+                    Question::Flights { org: ORG, keys }
+                }
                 (3, Some(index)) => {
                     let run = Some(self.runs[index].run).filter(|_| self.random.once_in(2));
                     let keys = self.results.iter().map(|key| ResultKey { key: *key, run }).collect();
@@ -612,6 +629,12 @@ impl World {
         for key in &self.results {
             note(&store.cache().preimage(ORG, *key).await.expect("a pre-image can be read"));
         }
+        let keys: Vec<_> = self.results.iter().map(|key| (ORG, ResultKey { key: *key, run: None })).collect();
+        note(&store.flights().under_way(&keys).await.expect("flights can be read"));
+        let mut behind = store.flights().left_behind(ALL).await.expect("flights can be looked over");
+        behind.retain(|row| self.results.contains(&row.key.key));
+        behind.sort_by_key(|row| row.key);
+        note(&behind);
         for filter in self.filters() {
             note(&store.list_runs(ORG, &filter).await.expect("runs can be listed"));
             note(&store.count_matching(ORG, &filter, 7).await.expect("runs can be counted"));

@@ -6,6 +6,7 @@
 pub mod blobs;
 mod cache;
 mod definitions;
+mod flights;
 mod groups;
 pub mod memory;
 mod meter;
@@ -34,6 +35,7 @@ use rows::{
 
 pub use cache::{Asker, CacheStore};
 pub use definitions::DefinitionStore;
+pub use flights::FlightStore;
 pub use outbox::OutboxStore;
 pub use run_blobs::RunBlobs;
 pub use secrets::SecretStore;
@@ -162,6 +164,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn definitions(&self) -> &dyn DefinitionStore;
     /// Results of steps.
     fn cache(&self) -> &dyn CacheStore;
+
+    /// Results that are being made.
+    fn flights(&self) -> &dyn FlightStore;
     /// The secrets in this database.
     fn secrets(&self) -> &dyn SecretStore;
     /// Which runs may have something in the blob store.

@@ -303,6 +303,10 @@ impl Store for Faulty {
     fn cache(&self) -> &dyn milepost_store::CacheStore {
         self.inner.cache()
     }
+
+    fn flights(&self) -> &dyn milepost_store::FlightStore {
+        self.inner.flights()
+    }
     fn secrets(&self) -> &dyn milepost_store::SecretStore {
         self.inner.secrets()
     }

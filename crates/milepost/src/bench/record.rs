@@ -84,6 +84,10 @@ macro_rules! pass_on {
                 self.store.cache()
             }
 
+            fn flights(&self) -> &dyn milepost_store::FlightStore {
+                self.store.flights()
+            }
+
             fn secrets(&self) -> &dyn milepost_store::SecretStore {
                 self.store.secrets()
             }

@@ -9,8 +9,7 @@ use milepost_core::json::Json;
 use milepost_core::time::Timestamp;
 use milepost_store::Store;
 use milepost_store::rows::{
-    Answer, CacheWrite, EpochRow, FoundResult, KeptWrite, MissedWrite, PreimageWrite, Question, ResultAge,
-    ResultFilter, ResultKey, ResultRow, ResultStats, RunWrite, WriteResult,
+    Answer, CacheWrite, EpochRow, FlightWrite, FoundResult, KeptWrite, MissedWrite, PreimageWrite, Question, ResultAge, ResultFilter, ResultKey, ResultRow, ResultStats, RunWrite, WriteResult,
 };
 
 use super::{commit, written};
@@ -41,7 +40,9 @@ pub(crate) fn new_key() -> Digest {
 }
 
 pub(crate) fn no_change(at: Timestamp) -> CacheWrite {
-    CacheWrite { at, preimages: Vec::new(), kept: Vec::new(), used: Vec::new(), missed: Vec::new(), run_ended: false }
+    let flights = FlightWrite::default();
+    let (preimages, kept, used, missed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    CacheWrite { at, preimages, kept, used, missed, run_ended: false, flights }
 }
 
 fn global(key: Digest) -> ResultKey {

@@ -6,6 +6,7 @@ mod ask;
 mod cache;
 mod definitions;
 mod doctor;
+mod flights;
 mod lists;
 mod log;
 mod logs;
@@ -39,6 +40,7 @@ pub async fn conformance(store: Arc<dyn Store>) {
     tasks::check(&*store).await;
     ask::check(&store).await;
     cache::check(&store).await;
+    flights::check(&store).await;
     nodes::check(&*store).await;
     outbox::check(&store).await;
     definitions::check(&*store).await;

@@ -2,6 +2,7 @@
 
 mod cache;
 mod definitions;
+mod flights;
 mod outbox;
 mod run_blobs;
 mod secrets;
@@ -282,6 +283,10 @@ impl Store for MemoryStore {
     }
 
     fn cache(&self) -> &dyn crate::CacheStore {
+        self
+    }
+
+    fn flights(&self) -> &dyn crate::FlightStore {
         self
     }
 

@@ -1,7 +1,7 @@
 //! The tables, and how a batch changes them.
 //!
-//! **Invariant:** heads are moved first, then all events of a batch are checked, then rows are written; so an error only
-//! ever has heads to put back.
+//! **Invariant:** heads are moved and flights begun first, then all events of a batch are checked, then rows are written; so
+//! an error only ever has those to put back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,6 +43,7 @@ pub(super) struct Tables {
     pub(super) run_blobs: BTreeMap<Key, bool>,
     pub(super) secrets: super::secrets::Secrets,
     pub(super) results: super::cache::Results,
+    pub(super) flights: super::flights::Flights,
     pub(super) snapshots: BTreeMap<Key, SnapshotRow>,
     pub(super) steps: BTreeMap<(Key, String), StepRow>,
 }
@@ -60,26 +61,32 @@ impl Tables {
         }
         let mut results = vec![WriteResult::Conflict; batch.writes.len()];
         let mut moved = Vec::new();
+        let flights = self.flights.clone();
         for group in in_groups(&batch.writes) {
             let already = moved.len();
+            let flights = self.flights.clone();
             let all_moved = group.iter().all(|index| {
                 let write = &batch.writes[*index];
                 moved.push((write, self.runs.get(&(write.org, write.run)).cloned()));
-                self.move_head(write)
+                self.move_head(write) && self.lead(write)
             });
             if all_moved {
                 group.into_iter().for_each(|index| results[index] = WriteResult::Written);
             } else {
                 self.put_back(moved.drain(already..));
+                self.flights = flights;
             }
         }
         let written: Vec<&RunWrite> = moved.iter().map(|(write, _)| *write).collect();
         if let Some(refused) = self.duplicate(&written) {
             self.put_back(moved.drain(..));
+            self.flights = flights;
             return Err(StoreError::Refused(refused));
         }
         let standing = batch.writes.iter().zip(&results).filter(|(_, result)| **result == WriteResult::Written);
-        self.results.write(&standing.map(|(write, _)| write).collect::<Vec<_>>());
+        let standing: Vec<&RunWrite> = standing.map(|(write, _)| write).collect();
+        self.results.write(&standing);
+        standing.into_iter().for_each(|write| self.land(write));
         written.into_iter().for_each(|write| self.write_rows(write));
         Ok(results)
     }
@@ -213,6 +220,9 @@ impl Tables {
             Question::Event { org, run, seq } => Answer::Event(self.events.get(&((*org, *run), *seq)).cloned()),
             Question::Results { org, keys } => {
                 Answer::Results(keys.iter().map(|key| self.results.find(*org, *key)).collect())
+            }
+            Question::Flights { org, keys } => {
+                Answer::Flights(keys.iter().map(|key| self.under_way(*org, *key)).collect())
             }
             Question::Epochs { org, workflow } => Answer::Epochs(self.results.epochs(*org, workflow)),
         }

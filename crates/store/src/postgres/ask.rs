@@ -3,7 +3,8 @@
 //! Whoever asks how many slots of a key are held takes a lock on that key until the end of its transaction, so nobody else
 //! can decide to hold one meanwhile. Slots may be given back at any time: the number can fall, never rise. Which
 //! run has a request id and what an event says need no lock: the first is checked again by the write, the second never changes.
-//! Nor do results of steps: one that is found is copied, and one that is disowned meanwhile was found before.
+//! Nor do results of steps: one that is found is copied, and one that is disowned meanwhile was found before. Who makes one is
+//! checked again by the write of whoever wants to.
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use tokio_postgres::types::ToSql;
 use super::cache;
 use super::columns::{self, col, int8};
 use super::commit::commit_in;
+use super::flights;
 use super::queues;
 use super::transaction::Open;
 use crate::rows::{Answer, Batch, Question, TaskLimits, WriteResult};
@@ -80,6 +82,7 @@ async fn answer(connection: &Object, questions: &[Question]) -> Result<Vec<Answe
     let (mut slots, mut requests, mut events) = (Keyed::default(), Keyed::default(), Events::default());
     let mut limits = Vec::new();
     let (mut results, mut result_keys, mut epochs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut under_way, mut flight_keys) = (Vec::new(), Vec::new());
     let mut answers = Vec::with_capacity(questions.len());
     for (place, question) in questions.iter().enumerate() {
         match question {
@@ -107,6 +110,11 @@ async fn answer(connection: &Object, questions: &[Question]) -> Result<Vec<Answe
                 result_keys.extend(keys.iter().map(|key| (*org, *key)));
                 answers.push(Answer::Results(Vec::new()));
             }
+            Question::Flights { org, keys } => {
+                under_way.push((place, keys.len()));
+                flight_keys.extend(keys.iter().map(|key| (*org, *key)));
+                answers.push(Answer::Flights(Vec::new()));
+            }
             Question::Epochs { org, workflow } => {
                 epochs.push((place, *org, workflow));
                 answers.push(Answer::Epochs(Vec::new()));
@@ -130,6 +138,12 @@ async fn answer(connection: &Object, questions: &[Question]) -> Result<Vec<Answe
         let mut found = cache::find(connection, &result_keys).await?.into_iter();
         for (place, count) in results {
             answers[place] = Answer::Results(found.by_ref().take(count).collect());
+        }
+    }
+    if !under_way.is_empty() {
+        let mut found = flights::find(connection, &flight_keys).await?.into_iter();
+        for (place, count) in under_way {
+            answers[place] = Answer::Flights(found.by_ref().take(count).collect());
         }
     }
     for (place, org, workflow) in epochs {

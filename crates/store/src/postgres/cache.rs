@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::PostgresStore;
 use super::cache_counts::{self, Counts};
 use super::columns::{col, digest, int4, int8, moment, seq, word};
-use super::preimages;
+use super::{flights, preimages};
 use super::runs::query;
 use crate::rows::{
     CacheWrite, EpochRow, KeptWrite, PreimageRow, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow,
@@ -47,6 +47,7 @@ pub(super) async fn write(connection: &Object, writes: &[RunWrite], results: &[W
     let written = writes.iter().zip(results).filter(|(_, result)| **result == WriteResult::Written);
     let changes: Vec<(&RunWrite, &CacheWrite)> =
         written.filter_map(|(write, _)| Some((write, write.cache.as_deref()?))).collect();
+    flights::land(connection, &changes).await?;
     preimages::write(connection, &changes).await?;
     write_kept(connection, &changes).await?;
     write_used(connection, &changes).await?;

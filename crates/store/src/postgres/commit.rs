@@ -10,8 +10,8 @@
 //! What follows from a head is written only where the head was. The statement is its own transaction; only a batch with
 //! groups of several writes, with several writes to one run, or with results of steps, needs one around it.
 //!
-//! **Invariant:** every batch locks heads in the order of their ids, then request ids in their order, then inserts: two
-//! batches cannot wait for each other.
+//! **Invariant:** every batch locks heads in the order of their ids, then request ids in their order, then inserts, then begins
+//! flights in the order of their keys: two batches cannot wait for each other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
@@ -22,6 +22,7 @@ use uuid::Uuid;
 
 use super::cache;
 use super::columns::{col, int4, int8};
+use super::flights;
 use super::outbox_columns::Queued;
 use super::task_columns::{Parameter, Tasks};
 use super::transaction::Open;
@@ -45,16 +46,33 @@ pub(super) async fn commit(pool: &Pool, batch: &Batch) -> Result<Vec<WriteResult
 
 /// Writes a batch in a transaction that is open already, and leaves it open.
 pub(super) async fn commit_in(connection: &Object, batch: &Batch) -> Result<Vec<WriteResult>> {
-    let results = write_runs(connection, batch).await?;
+    let results = match flights::are_led_by(&batch.writes) {
+        true => write_leading(connection, batch).await?,
+        false => write_runs(connection, batch, BTreeSet::new()).await?,
+    };
     cache::write(connection, &batch.writes, &results).await?;
     Ok(results)
 }
 
-async fn write_runs(connection: &Object, batch: &Batch) -> Result<Vec<WriteResult>> {
-    if is_plain(&batch.writes) {
+/// Writes runs and begins their flights. Of a group that loses one to somebody else nothing is written.
+async fn write_leading(connection: &Object, batch: &Batch) -> Result<Vec<WriteResult>> {
+    let mut dropped: BTreeSet<u32> = BTreeSet::new();
+    loop {
+        connection.batch_execute("SAVEPOINT flights").await?;
+        let results = write_runs(connection, batch, dropped.clone()).await?;
+        let lost = flights::lead(connection, &batch.writes, &results).await?;
+        if lost.is_empty() {
+            return Ok(results);
+        }
+        connection.batch_execute("ROLLBACK TO SAVEPOINT flights").await?;
+        dropped.extend(lost);
+    }
+}
+
+async fn write_runs(connection: &Object, batch: &Batch, mut dropped: BTreeSet<u32>) -> Result<Vec<WriteResult>> {
+    if dropped.is_empty() && is_plain(&batch.writes) {
         return write_plain(connection, &batch.writes).await;
     }
-    let mut dropped: BTreeSet<u32> = BTreeSet::new();
     loop {
         connection.batch_execute("SAVEPOINT batch").await?;
         let (results, refused) = match write_waves(connection, &batch.writes, &dropped, Part::All).await {

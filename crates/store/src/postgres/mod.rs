@@ -17,6 +17,7 @@ mod connect;
 mod definitions;
 mod doctor;
 mod error;
+mod flights;
 mod forget;
 mod list;
 mod logs;
@@ -294,6 +295,10 @@ impl Store for PostgresStore {
     }
 
     fn cache(&self) -> &dyn crate::CacheStore {
+        self
+    }
+
+    fn flights(&self) -> &dyn crate::FlightStore {
         self
     }
 

@@ -8,6 +8,8 @@ use milepost_core::id::{OrgId, RunId};
 use milepost_core::json::Json;
 use milepost_core::time::Timestamp;
 
+use super::FlightWrite;
+
 /// Where a result is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResultKey {
@@ -30,6 +32,8 @@ pub struct CacheWrite {
     pub missed: Vec<MissedWrite>,
     /// What serves only this run goes.
     pub run_ended: bool,
+    /// Results that are being made, or no more.
+    pub flights: FlightWrite,
 }
 
 /// So many attempts of one step had to run.

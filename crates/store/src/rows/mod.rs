@@ -3,6 +3,7 @@
 mod cache;
 mod definitions;
 mod filter;
+mod flights;
 mod logs;
 mod outbox;
 mod secrets;
@@ -11,7 +12,7 @@ mod whole;
 
 use std::sync::Arc;
 
-use milepost_core::cache::Cached;
+use milepost_core::cache::{Cached, Flight};
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
 use milepost_core::json::Json;
@@ -29,6 +30,7 @@ pub use definitions::{
 };
 pub use filter::RunFilter;
 pub(crate) use filter::Way;
+pub use flights::{FlightRow, FlightWrite, Led};
 pub use logs::{LogChunkRow, LogPosition};
 pub use outbox::{Claim, OutboxCounts, OutboxEnd, OutboxFilter, OutboxOutcome, OutboxRow, OutboxState, OutboxWrite};
 pub use secrets::{SealedRow, SecretPosition, SecretRow, SecretWrite};
@@ -211,6 +213,9 @@ pub enum Question {
     Limits { org: OrgId, queue: Arc<str>, key: Option<Arc<str>> },
     /// Which of these results are there?
     Results { org: OrgId, keys: Vec<ResultKey> },
+    /// Which of these results are being made, for runs that have not ended? A write that begins to make one conflicts if
+    /// somebody else has begun since.
+    Flights { org: OrgId, keys: Vec<ResultKey> },
     /// How often were results of this workflow disowned?
     Epochs { org: OrgId, workflow: Arc<str> },
 }
@@ -223,6 +228,8 @@ pub enum Answer {
     Limits(TaskLimits),
     /// In the order of the keys.
     Results(Vec<Option<Cached>>),
+    /// In the order of the keys.
+    Flights(Vec<Option<Flight>>),
     Epochs(Vec<EpochRow>),
 }
 

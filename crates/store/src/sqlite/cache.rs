@@ -13,7 +13,7 @@ use milepost_core::time::Timestamp;
 use super::SqliteStore;
 use super::cache_counts::{Counts, stats};
 use super::columns::{Columns, all, id, one};
-use super::preimages;
+use super::{flights, preimages};
 use crate::rows::{
     CacheWrite, EpochRow, FoundResult, KeptWrite, PreimageRow, ResultAge, ResultFilter, ResultKey, ResultPosition,
     ResultRow, ResultStats, RunWrite,
@@ -31,6 +31,9 @@ fn served(key: &ResultKey) -> RunId {
 pub(super) fn write(tx: &Connection, writes: &[&RunWrite]) -> Result<()> {
     let changes: Vec<(&RunWrite, &CacheWrite)> =
         writes.iter().filter_map(|write| Some((*write, write.cache.as_deref()?))).collect();
+    for (write, _) in &changes {
+        flights::land(tx, write)?;
+    }
     for (write, cache) in &changes {
         for began in &cache.preimages {
             preimages::write(tx, write, began, cache.at)?;

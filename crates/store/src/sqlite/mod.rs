@@ -8,6 +8,7 @@ mod cache_counts;
 mod columns;
 mod definitions;
 mod errors;
+mod flights;
 mod forget;
 mod list;
 mod logs;
@@ -330,6 +331,10 @@ impl Store for SqliteStore {
     }
 
     fn cache(&self) -> &dyn crate::CacheStore {
+        self
+    }
+
+    fn flights(&self) -> &dyn crate::FlightStore {
         self
     }
 

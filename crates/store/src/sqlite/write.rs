@@ -8,7 +8,7 @@ use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
 
-use super::{cache, outbox, queues, tasks};
+use super::{cache, flights, outbox, queues, tasks};
 use crate::Result;
 use crate::groups::in_groups;
 use crate::rows::{
@@ -76,15 +76,18 @@ pub(super) fn batch(tx: &Connection, batch: &Batch) -> Result<Vec<WriteResult>> 
 }
 
 impl Hot<'_> {
-    /// Moves all heads of a group, or none.
+    /// Moves all heads of a group and begins their flights, or none.
     fn heads(&mut self, writes: &[RunWrite], group: &[usize]) -> Result<bool> {
-        if let [only] = group {
+        if let [only] = group
+            && !flights::are_led_by(&writes[*only])
+        {
             return self.head(&writes[*only]);
         }
         self.conn.prepare_cached("SAVEPOINT heads")?.execute([])?;
         let mut moved = true;
         for index in group {
-            moved = self.head(&writes[*index])?;
+            let write = &writes[*index];
+            moved = self.head(write)? && flights::lead(self.conn, write)?;
             if !moved {
                 self.conn.prepare_cached("ROLLBACK TO heads")?.execute([])?;
                 break;

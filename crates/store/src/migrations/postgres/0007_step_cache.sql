@@ -60,3 +60,18 @@ CREATE TABLE cache_epochs (
     epoch    bigint NOT NULL,
     PRIMARY KEY (org_id, workflow, step_id)
 );
+
+-- Results that are being made, and by which step of which run; `run_id` is as in `step_cache`, `item` is -1 for a whole step.
+-- Rows come and go with attempts.
+CREATE TABLE cache_flights (
+    org_id     integer NOT NULL,
+    key        bytea NOT NULL,
+    run_id     uuid NOT NULL,
+    leader_run uuid NOT NULL,
+    step       bigint NOT NULL,
+    item       bigint NOT NULL,
+    since      bigint NOT NULL,
+    PRIMARY KEY (org_id, key, run_id)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
+
+CREATE INDEX cache_flights_by_leader ON cache_flights (leader_run, step, item);

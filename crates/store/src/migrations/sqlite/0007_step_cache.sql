@@ -58,3 +58,17 @@ CREATE TABLE cache_epochs (
     epoch    INTEGER NOT NULL,
     PRIMARY KEY (org_id, workflow, step_id)
 ) STRICT, WITHOUT ROWID;
+
+-- Results that are being made, and by which step of which run; `run_id` is as in `step_cache`, `item` is -1 for a whole step.
+CREATE TABLE cache_flights (
+    org_id     INTEGER NOT NULL,
+    key        BLOB NOT NULL CHECK (length(key) = 32),
+    run_id     BLOB NOT NULL CHECK (length(run_id) = 16),
+    leader_run BLOB NOT NULL CHECK (length(leader_run) = 16),
+    step       INTEGER NOT NULL,
+    item       INTEGER NOT NULL,
+    since      INTEGER NOT NULL,
+    PRIMARY KEY (org_id, key, run_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX cache_flights_by_leader ON cache_flights (org_id, leader_run, step, item);
