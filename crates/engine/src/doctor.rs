@@ -73,6 +73,10 @@ pub async fn diagnose(store: &Arc<dyn Store>, blobs: Option<Blobs>, now: Timesta
             diagnosis.findings.push(Finding { code: "projection_lag", run_id: Some(run), message });
         }
     }
+    for flight in store.flights().left_behind(FINDINGS).await? {
+        let message = "it has ended and is said to make a result still; whoever wants that takes over".to_owned();
+        diagnosis.findings.push(Finding { code: "flight_left_behind", run_id: Some(flight.leader.0), message });
+    }
     diagnosis.findings.extend(look_at_outbox(&**store, now).await?);
     Ok(diagnosis)
 }

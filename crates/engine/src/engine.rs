@@ -28,6 +28,7 @@ use crate::committer::{Accepted, Committer, Inbox, LimitedQueues, Parts, Request
 use crate::definitions::{Collector, Definitions, DefinitionsConfig, Target, definition_of};
 use crate::error::EngineError;
 use crate::executor::Executor;
+use crate::flights::{FlightWatch, Flights};
 use crate::logs::{LogHandle, LogWriter};
 use crate::lookout::Lookout;
 use crate::outbox::{self, Outbox, OutboxConfig};
@@ -162,6 +163,7 @@ pub struct Engine {
     limits: Limits,
     pub(crate) inbox: Inbox,
     pub(crate) leases: Arc<Leases>,
+    pub(crate) flights: Flights,
     pub(crate) outbox: Outbox,
     pub(crate) limited_queues: LimitedQueues,
     /// Steps may wait for workers.
@@ -221,6 +223,7 @@ impl Engine {
         let executor =
             Executor::new(config.skills, config.limits.clone(), inbox.clone(), logs.clone(), secrets.clone());
         let leases = Arc::new(Leases::new(logs.clone()));
+        let flights = Flights::default();
         let limited_queues = LimitedQueues::default();
         let pusher = Pusher {
             node,
@@ -253,6 +256,7 @@ impl Engine {
             limits: config.limits.clone(),
             executor: executor.clone(),
             leases: leases.clone(),
+            flights: flights.clone(),
             outbox: outbox.clone(),
             limited_queues: limited_queues.clone(),
             workers: config.workers,
@@ -313,6 +317,8 @@ impl Engine {
                 services.push(tokio::spawn(outbox.clone().run()));
             }
             services.push(tokio::spawn(keeper.run()));
+            let watch = FlightWatch { store: store.clone(), flights: flights.clone(), inbox: inbox.clone() };
+            services.push(tokio::spawn(watch.run()));
             services.push(tokio::spawn(Collector::new(definitions.clone()).run()));
             services.extend(config.retention.map(|keep| {
                 let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
@@ -339,6 +345,7 @@ impl Engine {
             limits: config.limits,
             inbox,
             leases,
+            flights,
             outbox,
             limited_queues,
             workers: config.workers,

@@ -11,6 +11,7 @@ mod engine;
 mod error;
 mod executor;
 mod explain;
+mod flights;
 mod live_patch;
 mod logs;
 mod lookout;

@@ -103,6 +103,7 @@ impl Committer {
         self.let_go_impatient();
         let persisted_at = self.parts.clock.now();
         let (batch, runs) = self.pending.close(persisted_at);
+        self.begun.clear();
         let result = commit_in(transaction, &*self.parts.store, Arc::new(batch)).await;
         let offers = self.offers.take_given();
         self.committed(Done { result, runs, offers, persisted_at, since });
@@ -236,7 +237,10 @@ impl Committer {
                 }
                 Asking::Start { kind, reply, .. } => Decided { kind, reply, answer: Err(copy(error).into()) }.tell(),
                 Asking::Slot { org, run } => self.later(Request::try_slot(org, run)),
-                Asking::Results { org, run, .. } => self.later(Request::revive(org, run)),
+                Asking::Results { org, run, .. } => {
+                    self.set_asking(run, false);
+                    self.later(Request::revive(org, run));
+                }
                 Asking::Limited(tasks) => {
                     for task in tasks {
                         self.offers.give_back(task.offer);
@@ -327,6 +331,7 @@ impl Committer {
         }
         self.parts.leases.written(id, &run.events, &run.tasks);
         self.give_room(&run.tasks);
+        self.wake_landed(id, run.cache.as_deref());
         for (offer, handed) in run.hand_over {
             self.parts.leases.add(&handed, last_seq);
             given.entry(offer).or_default().push(handed);
@@ -393,6 +398,7 @@ impl Committer {
     fn conflicted(&mut self, run: RunPending) {
         self.parts.telemetry.metrics.conflicts.increment(1);
         tracing::debug!(node = %self.parts.node, run = %run.run, "lost a race for a run");
+        self.wake_unwritten(&run);
         self.ready.free(run.execute.len());
         self.drop_pending(run.run);
         self.decide_again(run);
@@ -400,6 +406,7 @@ impl Committer {
 
     /// The database will not have what was decided: callers are told, and an outcome that cannot be stored is a failure.
     fn refused(&mut self, run: RunPending) {
+        self.wake_unwritten(&run);
         self.ready.free(run.execute.len());
         self.drop_pending(run.run);
         if !run.execute.is_empty() {
@@ -417,6 +424,7 @@ impl Committer {
 
     /// The run was not written, or nobody knows. Callers are told; what nobody waits for is tried again.
     fn failed(&mut self, run: RunPending, error: &StoreError) {
+        self.wake_unwritten(&run);
         self.ready.free(run.execute.len());
         self.drop_pending(run.run);
         for decided in run.decided {
@@ -499,7 +507,7 @@ impl Facts {
             match answer {
                 Answer::SlotsHeld(held) => facts.slots_held = held,
                 Answer::RunOfRequest(run) => facts.run_of_request = run,
-                Answer::Event(_) | Answer::Limits(_) | Answer::Results(_) | Answer::Epochs(_) => {}
+                Answer::Event(_) | Answer::Limits(_) | Answer::Results(_) | Answer::Flights(_) | Answer::Epochs(_) => {}
             }
         }
         facts

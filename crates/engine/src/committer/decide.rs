@@ -4,17 +4,20 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+use milepost_core::cache::Flight;
 use milepost_core::event::Body;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId, TaskId};
 use milepost_core::json::Json;
 use milepost_core::plan::PlanStep;
 use milepost_core::run::{
-    CHECKPOINT_FORMAT, ChildStart, Command, Context, Decision, Effect, Rejection, RejectionKind, Signal, TimerChange,
+    CHECKPOINT_FORMAT, CacheChange, ChildStart, Command, Context, Decision, Effect, Rejection, RejectionKind, Signal,
+    TimerChange,
 };
 use milepost_core::status::RunStatus;
 use milepost_store::StoreError;
 use milepost_store::rows::{CheckpointRow, NewHead, SlotWrite, StatusWrite, TaskSlot, TaskWrite, TimerWrite};
 
+use super::flights;
 use super::hand_over::{self, Handing, Places};
 use super::load::{copy_of, runs_of};
 use super::pending::{Asking, Decided, RunPending, With};
@@ -236,7 +239,7 @@ impl Committer {
                 let (status, last_seq) = (entry.state.status, entry.state.last_seq);
                 return Ok(Accepted { run, status, existing: false, last_seq });
             }
-            (entry.elsewhere, entry.owned) = (false, false);
+            (entry.elsewhere, entry.owned, entry.may_wait) = (false, false, false);
         }
         let expected_seq = entry.state.last_seq;
         let due_at = match command {
@@ -320,6 +323,7 @@ impl Committer {
         let (org, plan, priority) = (entry.state.org, entry.state.plan.clone(), entry.state.priority);
         let with = With { run, generation: entry.generation };
         let mut waits_for_slot = false;
+        let mut awaited = Vec::new();
         let (pending, new) = self.pending.place(org, run, &plan, entry.generation, expected_seq);
         if new {
             entry.busy += 1;
@@ -395,7 +399,15 @@ impl Committer {
                 Effect::CancelTask { task } => pending.cancel.push(task),
                 Effect::Timer(TimerChange::Arm { seq, due_at }) => pending.timers.push(TimerWrite::Arm { seq, due_at }),
                 Effect::Timer(TimerChange::Disarm { seq }) => pending.timers.push(TimerWrite::Disarm { seq }),
-                Effect::Cache(change) => pending.change_results(change, now),
+                Effect::Cache(change) => {
+                    if let CacheChange::Lead { key, scope, step, .. } = change {
+                        self.begun.insert((org, flights::place(run, key, scope)), Flight { key, run, step });
+                    }
+                    for key in pending.change_results(change, now) {
+                        self.begun.remove(&(org, key));
+                    }
+                }
+                Effect::Await { step, scope, flight } => awaited.push((step, scope, flight)),
                 Effect::StartChild(child) => follow_ups.push_back(FollowUp::StartChild { org, child, with }),
                 Effect::StopChild { child, terminate } => {
                     follow_ups.push_back(FollowUp::Command {
@@ -434,6 +446,9 @@ impl Committer {
         }
         entry.asking = !decision.cache.is_empty();
         pending.at_rest = entry.at_rest();
+        if entry.waits || !awaited.is_empty() {
+            self.remember_waiting(org, run, awaited);
+        }
         if waits_for_slot {
             self.pending.asking.push(Asking::Slot { org, run });
         }
@@ -458,6 +473,7 @@ impl Committer {
             self.states.forget(pending.run);
             self.ready.free(pending.execute.len());
             pending.hand_over.iter().for_each(|(offer, _)| self.offers.give_back(*offer));
+            self.wake_unwritten(pending);
         }
         dropped
     }

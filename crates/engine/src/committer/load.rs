@@ -9,7 +9,7 @@ use milepost_core::run::Command;
 use milepost_store::StoreError;
 
 use super::decide::FollowUps;
-use super::states::restore;
+use super::states::{Entry, restore};
 use super::{Committer, Request, RequestKind};
 use crate::error::EngineError;
 
@@ -55,6 +55,7 @@ impl Committer {
                             self.states.insert_loaded(state, &loaded.head, self.parts.node, inline);
                             self.carry_out_unsure(loaded.head.org, run, loaded.head.last_seq);
                             self.compare_with_known(loaded.head.org, run, loaded.head.last_seq);
+                            self.ask_anew(loaded.head.org, run);
                         }
                         Err(error) => {
                             tracing::error!(%run, %error, "a run cannot be loaded");
@@ -88,6 +89,15 @@ impl Committer {
             self.known.remove(&run);
         } else {
             self.known.insert(run, last_seq);
+            self.again.push(Request::revive(org, run));
+        }
+    }
+
+    /// A run that another node had may wait for what others make, as that one knows: whoever has it now has to ask.
+    fn ask_anew(&mut self, org: OrgId, run: RunId) {
+        let node = self.parts.node;
+        let ours = |entry: &Entry| entry.may_wait && !entry.elsewhere && entry.owner.is_some_and(|owner| owner != node);
+        if self.states.peek(run).is_some_and(ours) {
             self.again.push(Request::revive(org, run));
         }
     }

@@ -15,6 +15,7 @@
 mod commit;
 mod decide;
 mod dispatch;
+mod flights;
 mod hand_over;
 mod limits;
 mod lines;
@@ -43,6 +44,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::executor::Executor;
+use crate::flights::Flights;
 use crate::outbox::Outbox;
 use crate::plans::Plans;
 use crate::projector::{Committed, ProjectorHandle};
@@ -285,6 +287,8 @@ pub(crate) struct Committer {
     runnable: HashMap<Digest, bool>,
     /// By plan: the steps whose results depend on variables or secrets.
     surrounded: HashMap<Digest, Arc<[StepIndex]>>,
+    /// The flights that the gathering batch begins.
+    begun: flights::Begun,
     /// Requests for runs that cannot be read before the batch on its way has arrived.
     held: Vec<Request>,
     /// Steps handed out by batches of which nobody knows whether they were written.
@@ -304,6 +308,7 @@ pub(crate) struct Parts {
     pub(crate) limits: Limits,
     pub(crate) executor: Executor,
     pub(crate) leases: Arc<Leases>,
+    pub(crate) flights: Flights,
     pub(crate) outbox: Outbox,
     pub(crate) limited_queues: LimitedQueues,
     /// Steps may wait for workers.
@@ -336,6 +341,7 @@ impl Committer {
             passed: Vec::new(),
             runnable: HashMap::new(),
             surrounded: HashMap::new(),
+            begun: HashMap::new(),
             held: Vec::new(),
             unsure: HashMap::new(),
             known: HashMap::new(),

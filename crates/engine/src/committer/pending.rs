@@ -7,14 +7,15 @@ use std::time::Instant;
 use milepost_core::codec;
 use milepost_core::event::{Body, Event, Started};
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
-use milepost_core::plan::{CacheScope, Plan, StepIndex};
+use milepost_core::plan::{Plan, StepIndex};
 use milepost_core::run::{CacheChange, CacheQuestions, SlotQuestion, Starting, Task, TaskRef};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Batch, CacheWrite, CheckpointRow, HeadWrite, KeptWrite, MissedWrite, NewHead, OutboxWrite, PatchedHead,
+    Batch, CacheWrite, CheckpointRow, FlightWrite, HeadWrite, KeptWrite, MissedWrite, NewHead, OutboxWrite, PatchedHead,
     PreimageWrite, RateWrite, ResultKey, RunWrite, SlotWrite, StatusWrite, TaskWrite, TimerWrite,
 };
 
+use super::flights;
 use super::limits::LimitedTask;
 use super::{Accepted, Reply, Request, RequestKind};
 use crate::error::EngineError;
@@ -105,9 +106,10 @@ impl RunPending {
         }
     }
 
-    pub(super) fn change_results(&mut self, change: CacheChange, at: Timestamp) {
+    /// Answers the flights that are not begun after all.
+    pub(super) fn change_results(&mut self, change: CacheChange, at: Timestamp) -> Vec<ResultKey> {
         let (run, plan) = (self.run, self.plan.clone());
-        let place = |key, scope| ResultKey { key, run: (scope == CacheScope::RunOnly).then_some(run) };
+        let place = |key, scope| flights::place(run, key, scope);
         let none = || CacheWrite {
             at,
             preimages: Vec::new(),
@@ -115,6 +117,7 @@ impl RunPending {
             used: Vec::new(),
             missed: Vec::new(),
             run_ended: false,
+            flights: FlightWrite::default(),
         };
         let cache = self.cache.get_or_insert_with(|| Box::new(none()));
         match change {
@@ -135,7 +138,11 @@ impl RunPending {
             }),
             CacheChange::Used { key, scope } => cache.used.push(place(key, scope)),
             CacheChange::RunEnded => cache.run_ended = true,
+            CacheChange::Lead { .. } | CacheChange::Land { .. } | CacheChange::LandAll { .. } => {
+                return flights::change(&mut cache.flights, run, &change);
+            }
         }
+        Vec::new()
     }
 
     fn to_write(&self, persisted_at: Timestamp) -> RunWrite {

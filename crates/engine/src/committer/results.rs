@@ -1,8 +1,8 @@
 //! Results of steps that are kept: what decisions ask about them is answered inside the batch's transaction, and the answers
 //! lead to decisions in the same batch. So a row of results costs one commit, unless
-//! it is very large.
+//! it is very large. What is made of it by somebody is in `flights.rs`.
 //!
-//! A run whose state has gone from the cache meanwhile asks again when it is read.
+//! A run whose state was forgotten meanwhile asks again when it is read.
 
 use std::sync::Arc;
 
@@ -32,7 +32,15 @@ impl Committer {
             // The rest goes with the next commit.
             self.again.push(Request::revive(org, run));
         } else {
+            self.set_asking(run, true);
             self.pending.asking.push(Asking::Results { org, run, questions });
+        }
+    }
+
+    /// A run that asks stays at hand until it is told.
+    pub(super) fn set_asking(&mut self, run: RunId, asking: bool) {
+        if let Some(entry) = self.states.get(run) {
+            entry.asking = asking;
         }
     }
 
@@ -45,8 +53,11 @@ impl Committer {
             lookup.keys.iter().map(move |key| ResultKey { key: *key, run: of })
         });
         let keys: Vec<ResultKey> = places.collect();
-        let results = (!keys.is_empty()).then_some(Question::Results { org, keys });
-        epochs.into_iter().chain(results).collect()
+        let results = (!keys.is_empty()).then(|| {
+            let flights = Question::Flights { org, keys: keys.clone() };
+            [Question::Results { org, keys }, flights]
+        });
+        epochs.into_iter().chain(results.into_iter().flatten()).collect()
     }
 
     /// Tells a run what it asked, and has it go on.
@@ -75,12 +86,14 @@ impl Committer {
                         entry.state.learn_cached(lookup.step, under_keys.into_iter().flatten().next());
                     }
                 }
+                Answer::Flights(flights) => self.learn_flights(org, run, &asked, flights),
                 _ => {}
             }
         }
         if !self.states.has(run) {
             return self.again.push(Request::revive(org, run));
         }
+        self.set_asking(run, false);
         let answer = self.decide_command(org, run, &Command::Continue, None, follow_ups);
         // If what follows cannot be written, somebody has to ask again.
         if let Some(pending) = self.pending.get(run).filter(|pending| pending.decided.is_empty()) {

@@ -29,6 +29,10 @@ pub(super) struct Entry {
     pub(super) in_line: bool,
     /// It is not known yet whether steps that are ready have to run: they are in no line.
     pub(super) asking: bool,
+    /// Steps that are ready wait for what others make.
+    pub(super) waits: bool,
+    /// The same may be so of a run that was read: nobody has asked since.
+    pub(super) may_wait: bool,
     /// Tells this reading of the run from later ones.
     pub(super) generation: u64,
     pub(super) started_at: Option<Timestamp>,
@@ -46,7 +50,8 @@ impl Entry {
 
     /// Nobody is at work for the run, and nobody of this node should be. What is in line for workers has rows of its own.
     pub(super) fn at_rest(&self) -> bool {
-        !self.needs_node() && !self.state.has_leases() && !self.asking
+        let waits = self.state.awaits_flights() || (self.may_wait && self.state.may_await_flights());
+        !self.needs_node() && !self.state.has_leases() && !self.asking && !waits
     }
 }
 
@@ -88,7 +93,11 @@ impl States {
     pub(super) fn insert_loaded(&mut self, state: RunState, head: &HeadRow, node: NodeId, inline: bool) {
         let needs_node = state.has_tasks() || (inline && state.needs_node());
         let elsewhere = head.owner.is_some_and(|owner| owner != node) && needs_node;
+        let (run, may_wait) = (state.run, state.may_await_flights());
         self.insert(state, head.owner, elsewhere, inline, head.started_at);
+        if let Some(entry) = self.entries.get_mut(&run) {
+            entry.may_wait = may_wait;
+        }
     }
 
     fn insert(
@@ -111,6 +120,8 @@ impl States {
             inline,
             in_line,
             asking: false,
+            waits: false,
+            may_wait: false,
             generation,
             started_at,
             busy: 0,
@@ -158,8 +169,8 @@ impl States {
         if self.weight <= self.max_weight {
             return;
         }
-        let mut idle: Vec<(u64, RunId)> =
-            self.entries.values().filter(|entry| entry.busy == 0).map(|entry| (entry.used, entry.state.run)).collect();
+        let idle = self.entries.values().filter(|entry| entry.busy == 0 && !entry.asking);
+        let mut idle: Vec<(u64, RunId)> = idle.map(|entry| (entry.used, entry.state.run)).collect();
         idle.sort_unstable();
         for (_, run) in idle {
             if self.weight <= self.max_weight / 4 * 3 {

@@ -13,6 +13,7 @@ mod definitions;
 mod doctor;
 mod example;
 mod faults;
+mod flight;
 mod holes;
 mod live;
 mod logs;
