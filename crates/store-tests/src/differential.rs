@@ -13,9 +13,9 @@ use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Answer, Batch, CacheWrite, CheckpointRow, DefinitionWrite, HeadWrite, KeptWrite, Led, LogChunkRow, MissedWrite, NewHead,
-    PatchedHead, ProjectionWrite, Question, ResultFilter, ResultKey, RevisionRow, RunFilter, RunWrite, SlotWrite,
-    SnapshotRow, StatusWrite, StepRow, TaskWrite, TimerWrite, WriteResult,
+    Answer, Batch, CacheWrite, CheckpointRow, DefinitionWrite, HeadWrite, KeptWrite, Led, LogChunkRow, MissedWrite,
+    NewHead, PatchedHead, ProjectionWrite, Question, ResultFilter, ResultKey, RevisionRow, RunFilter, RunWrite,
+    SlotWrite, SnapshotRow, StatusWrite, StepRow, TaskWrite, TimerWrite, WriteResult,
 };
 use milepost_store::{Result, Store, StoreError};
 use uuid::Uuid;

@@ -11,8 +11,8 @@ use milepost_core::plan::{Plan, StepIndex};
 use milepost_core::run::{CacheChange, CacheQuestions, SlotQuestion, Starting, Task, TaskRef};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Batch, CacheWrite, CheckpointRow, FlightWrite, HeadWrite, KeptWrite, MissedWrite, NewHead, OutboxWrite, PatchedHead,
-    PreimageWrite, RateWrite, ResultKey, RunWrite, SlotWrite, StatusWrite, TaskWrite, TimerWrite,
+    Batch, CacheWrite, CheckpointRow, FlightWrite, HeadWrite, KeptWrite, MissedWrite, NewHead, OutboxWrite,
+    PatchedHead, PreimageWrite, RateWrite, ResultKey, RunWrite, SlotWrite, StatusWrite, TaskWrite, TimerWrite,
 };
 
 use super::flights;

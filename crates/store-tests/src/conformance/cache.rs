@@ -9,7 +9,8 @@ use milepost_core::json::Json;
 use milepost_core::time::Timestamp;
 use milepost_store::Store;
 use milepost_store::rows::{
-    Answer, CacheWrite, EpochRow, FlightWrite, FoundResult, KeptWrite, MissedWrite, PreimageWrite, Question, ResultAge, ResultFilter, ResultKey, ResultRow, ResultStats, RunWrite, WriteResult,
+    Answer, CacheWrite, EpochRow, FlightWrite, FoundResult, KeptWrite, MissedWrite, PreimageWrite, Question, ResultAge,
+    ResultFilter, ResultKey, ResultRow, ResultStats, RunWrite, WriteResult,
 };
 
 use super::{commit, written};

@@ -20,8 +20,8 @@ use uuid::Uuid;
 use super::PostgresStore;
 use super::cache_counts::{self, Counts};
 use super::columns::{col, digest, int4, int8, moment, seq, word};
-use super::{flights, preimages};
 use super::runs::query;
+use super::{flights, preimages};
 use crate::rows::{
     CacheWrite, EpochRow, KeptWrite, PreimageRow, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow,
     ResultStats, RunWrite, WriteResult,
