@@ -44,7 +44,7 @@ use crate::telemetry::{OtlpConfig, Telemetry, Tracing};
 use crate::timers::{TimerHandle, Timers};
 use crate::view::RunSummary;
 use crate::watch::Watchers;
-use crate::workers::{LeaseKeeper, Leases, Puller};
+use crate::workers::{LeaseKeeper, Leases, Puller, SeenWorkers};
 
 /// How an engine is set up.
 pub struct Config {
@@ -164,6 +164,7 @@ pub struct Engine {
     pub(crate) inbox: Inbox,
     pub(crate) leases: Arc<Leases>,
     pub(crate) flights: Flights,
+    pub(crate) seen_workers: SeenWorkers,
     pub(crate) outbox: Outbox,
     pub(crate) limited_queues: LimitedQueues,
     /// Steps may wait for workers.
@@ -346,6 +347,7 @@ impl Engine {
             inbox,
             leases,
             flights,
+            seen_workers: SeenWorkers::default(),
             outbox,
             limited_queues,
             workers: config.workers,
@@ -379,6 +381,10 @@ impl Engine {
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    pub(crate) fn serves_workers(&self) -> bool {
+        self.workers
     }
 
     /// The secrets that steps may refer to.

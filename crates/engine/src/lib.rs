@@ -43,6 +43,7 @@ pub use committer::Accepted;
 pub use doctor::{Diagnosis, Finding, diagnose};
 pub use engine::{Config, Engine, NewRun, list_runs, load_state, transitions};
 pub use error::EngineError;
+pub use explain::{Explanation, NearestKey, ResultOrigin, Wait};
 pub use live_patch::{PatchOptions, PatchPreview, PatchRefusal, PatchedRun, StepLists};
 pub use logs::{LogLineView, LogPage};
 pub use milepost_core::change::{ChangeRequest, RebuildRequest};

@@ -3,12 +3,14 @@
 
 mod cache;
 mod definitions;
+mod explanation;
 pub(crate) mod plan;
 
 pub(crate) use cache::{CacheCounts, CacheKey, CacheResult, CacheStats, Disowned, Evicted};
 pub(crate) use definitions::{
     Change, Collected, Conflict, Diff, DiffEnd, Difference, FieldDiff, Merged, Move, MoveKind, Moved, Protection, Tag,
 };
+pub(crate) use explanation::{Difference as KeyDifference, Explanation, Nearest, Origin};
 use milepost_core::event::ErrorInfo;
 use milepost_core::id::{OutboxId, RunId, SignalId};
 use milepost_core::json::Json;

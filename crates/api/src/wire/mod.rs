@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod definition;
 mod event;
+mod explanation;
 mod log;
 mod masked;
 mod outbox;
@@ -18,6 +19,7 @@ pub(crate) use definition::{
     Collected, Deployed, Difference, Merged, Move, MovedTag, Protection, Revision, Tag, Workflow,
 };
 pub(crate) use event::{Event, Transition};
+pub(crate) use explanation::Explanation;
 pub(crate) use log::LogLine;
 pub(crate) use masked::{MaskedRun, MaskedSummary};
 pub(crate) use outbox::Delivery;

@@ -209,3 +209,23 @@ async fn a_plan_tells_what_is_reused_and_why_the_rest_runs() {
     assert_eq!(rebuilt["steps"][1]["reason"], "rebuild", "{rebuilt}");
     assert_eq!(api.get("/api/v1/runs").await.body["items"].as_array().unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn an_explanation_names_what_changed_and_whose_result_it_is() {
+    let api = Api::new().await;
+    let base = steps_of(&api, &json!({ "document": half(), "payload": {"a": 1, "times": 0} })).await.0;
+    let changes = json!([{"type": "fix", "payload": 0}, {"type": "set", "payload": {"a": 2}}]);
+    let update = steps_of(&api, &json!({ "base_run_id": base, "changes": changes })).await.0;
+    let why = async |run: &str, step: &str| api.get(&format!("/api/v1/runs/{run}/steps/{step}/explain")).await;
+    let ran = why(&update, "a").await.body;
+    assert_eq!((&ran["decision"], &ran["reason"]), (&json!("ran"), &json!("changed")), "{ran}");
+    assert_eq!(ran["message"], "ran because `n` of its input changed");
+    assert_eq!(ran["differences"], json!([{"part": "input", "path": "/n", "before": 1, "after": 2}]));
+    assert_eq!((&ran["nearest"]["run_id"], &ran["nearest"]["of_base_run"]), (&json!(base), &json!(true)));
+    assert_eq!(ran["preimage"]["input"], json!({"n": 2}));
+    let again = steps_of(&api, &json!({ "base_run_id": update })).await.0;
+    let reused = why(&again, "a").await.body;
+    assert_eq!((&reused["decision"], &reused["result"]["run_id"]), (&json!("reused"), &json!(update)), "{reused}");
+    why(&again, "c").await.is_problem(404, "unknown_step");
+    why("01a1defb-20b0-76b2-bcac-6128b7360903", "a").await.is_problem(404, "unknown_run");
+}

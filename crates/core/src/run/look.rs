@@ -60,6 +60,11 @@ impl RunState {
         }
     }
 
+    #[must_use]
+    pub fn step_status(&self, step: StepRef) -> Option<StepStatus> {
+        self.step(step).map(|state| state.phase.status())
+    }
+
     /// The input of a step, as it is when the step begins. `None`: it has none, as its expressions have no value, or as it
     /// is a whole `foreach` step, whose items have inputs.
     ///

@@ -38,6 +38,7 @@ mod step;
 mod stop;
 mod timer;
 mod wait;
+mod waiting;
 mod weigh;
 
 #[cfg(test)]
@@ -64,6 +65,7 @@ pub use patch::{PatchEffects, PatchRun};
 pub use preview::{ItemsPreview, Preview, StepOutlook, StepPreview, WhyRun};
 pub use start::{SlotQuestion, StartRun, Starting};
 pub use state::{RunState, TimerChange};
+pub use waiting::WaitsFor;
 
 /// Something that is to happen to a run.
 #[derive(Clone, Debug)]

@@ -126,6 +126,7 @@ impl Engine {
                 sent.push(result);
             }
         }
+        self.seen_workers.note(&exchange, self.clock.now());
         let bell = self.leases.bell(&exchange.worker);
         // Heard from here on: what is told between a look at the news and the wait is not missed.
         let rings = bell.bell.notified();

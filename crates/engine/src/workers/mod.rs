@@ -16,6 +16,7 @@ mod leases;
 mod puller;
 mod queues;
 mod secrets;
+mod seen;
 mod single;
 mod token;
 
@@ -28,6 +29,7 @@ pub use milepost_core::run::Outcome;
 pub(crate) use puller::Puller;
 pub use queues::{QueueState, Rate, list_queues};
 pub(crate) use secrets::redacted;
+pub(crate) use seen::SeenWorkers;
 pub use single::{Beat, TaskState};
 pub use token::LeaseToken;
 

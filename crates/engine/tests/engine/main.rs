@@ -12,6 +12,7 @@ mod crash;
 mod definitions;
 mod doctor;
 mod example;
+mod explaining;
 mod faults;
 mod flight;
 mod holes;

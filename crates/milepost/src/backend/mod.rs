@@ -21,8 +21,8 @@ use crate::commands::queues::NewLimits;
 use crate::progress::Outline;
 use crate::target::Target;
 use crate::wire::{
-    Accepted, Bulk, Definition, Delivery, Deployed, Limited, LogLine, Page, PatchOutlook, Patched, Planned, Queue,
-    Retried, Rotated, Run, Said, Secret, SecretSet, Started, StepDetail, Summary, Transition, Workflow,
+    Accepted, Bulk, Definition, Delivery, Deployed, Explanation, Limited, LogLine, Page, PatchOutlook, Patched,
+    Planned, Queue, Retried, Rotated, Run, Said, Secret, SecretSet, Started, StepDetail, Summary, Transition, Workflow,
 };
 pub(crate) use cache::ResultsOf;
 use feed::Feed;
@@ -119,6 +119,14 @@ impl Backend {
         match self {
             Backend::Local(local) => local.step(run, step).await,
             Backend::Remote(client) => client.step(run, step).await,
+        }
+    }
+
+    /// Why a step ran, was reused or waits.
+    pub(crate) async fn explain(&self, run: RunId, step: &str) -> anyhow::Result<Said<Explanation>> {
+        match self {
+            Backend::Local(local) => local.explain(run, step).await,
+            Backend::Remote(client) => client.explain(run, step).await,
         }
     }
 

@@ -8,7 +8,9 @@ use serde::Deserialize;
 use super::Client;
 use crate::backend::{BulkOrder, NewPatch, NewSignal, RunFilter, UndoPatch, joined};
 use crate::output::error::Refusal;
-use crate::wire::{Accepted, Bulk, Page, PatchOutlook, Patched, Run, Said, StepDetail, Summary, Transition};
+use crate::wire::{
+    Accepted, Bulk, Explanation, Page, PatchOutlook, Patched, Run, Said, StepDetail, Summary, Transition,
+};
 
 /// A list without pages.
 #[derive(Deserialize)]
@@ -53,6 +55,10 @@ impl Client {
 
     pub(crate) async fn step(&self, run: RunId, step: &str) -> anyhow::Result<Said<StepDetail>> {
         self.get(&["runs", &run.to_string(), "steps", step], &[]).await
+    }
+
+    pub(crate) async fn explain(&self, run: RunId, step: &str) -> anyhow::Result<Said<Explanation>> {
+        self.get(&["runs", &run.to_string(), "steps", step, "explain"], &[]).await
     }
 
     pub(crate) async fn bulk(&self, order: &BulkOrder) -> anyhow::Result<Said<Bulk>> {

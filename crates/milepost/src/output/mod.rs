@@ -3,6 +3,7 @@
 pub(crate) mod conflicts;
 pub(crate) mod diff;
 pub(crate) mod error;
+pub(crate) mod explanation;
 pub(crate) mod moves;
 pub(crate) mod plan;
 pub(crate) mod problems;

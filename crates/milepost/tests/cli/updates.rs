@@ -104,3 +104,21 @@ fn a_plan_is_told_like_a_build() {
     assert_eq!(plan["counts"], json!({"run": 1, "reuse": 0, "unknown": 1, "skip": 0}));
     assert!(!elsewhere.path().join(".milepost").exists());
 }
+
+#[test]
+fn an_explanation_is_a_sentence_and_a_diff() {
+    let (place, _) = half();
+    assert_eq!(place.run(&["rebuild", "last", "--change", r#"set={"a": 2, "times": 0}"#]).code, 0);
+    let told = place.run(&["runs", "explain", "last", "a"]);
+    let lines: Vec<&str> = told.out.lines().collect();
+    assert_eq!(lines[0], "a ran because `n` of its input changed", "{}{}", told.out, told.err);
+    assert_eq!(lines[lines.len() - 3..], ["  input /n", "  - 1", "  + 2"]);
+    assert!(lines[2].starts_with("before: ") && lines[2].contains(" of base run "), "{}", told.out);
+    assert_eq!(place.run(&["rebuild", "last"]).code, 0);
+    let reused = place.run(&["runs", "explain", "last", "b"]);
+    assert!(reused.out.starts_with("b reused: it has the result that run "), "{}", reused.out);
+    let json = place.json(&["runs", "explain", "last", "b"]);
+    assert_eq!((&json["decision"], &json["reason"]), (&json!("reused"), &json!("cached")));
+    let unknown = place.run(&["runs", "explain", "last", "bb", "-o", "json"]);
+    assert_eq!((unknown.code, &error(&unknown)["code"]), (2, &json!("unknown_step")));
+}

@@ -4,6 +4,7 @@ mod at;
 mod body;
 mod bulk;
 mod events;
+mod explain;
 mod list;
 mod logs;
 mod patch;
@@ -33,6 +34,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(show::show))
         .routes(routes!(at::at))
         .routes(routes!(step::step))
+        .routes(routes!(explain::explain))
         .routes(routes!(logs::of_run))
         .routes(routes!(logs::of_step))
         .routes(routes!(events::events))

@@ -25,3 +25,4 @@ mod starting;
 mod stopping;
 mod traces;
 mod waiting;
+mod waits;

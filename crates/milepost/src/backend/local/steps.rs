@@ -3,11 +3,15 @@
 use milepost_core::id::RunId;
 
 use super::Local;
-use crate::wire::{LogLine, Page, Said, StepDetail};
+use crate::wire::{Explanation, LogLine, Page, Said, StepDetail};
 
 impl Local {
     pub(in crate::backend) async fn step(&self, run: RunId, step: &str) -> anyhow::Result<Said<StepDetail>> {
         Said::of(&self.engine().await?.step(run, step).await?)
+    }
+
+    pub(in crate::backend) async fn explain(&self, run: RunId, step: &str) -> anyhow::Result<Said<Explanation>> {
+        Said::of(&self.engine().await?.explain(run, step).await?)
     }
 
     pub(in crate::backend) async fn log_page(

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod events;
+mod explain;
 mod filter;
 mod list;
 mod logs;
@@ -39,6 +40,7 @@ enum Verb {
     Watch(watch::Watch),
     Events(events::Events),
     Logs(logs::ShowLogs),
+    Explain(explain::Explain),
     /// Send a signal: the one a `wait` step waits for, or any other
     #[command(after_help = "Examples:
   milepost runs signal last approved
@@ -95,6 +97,7 @@ impl Runs {
             Verb::Watch(watch) => watch.run(context).await,
             Verb::Events(events) => events.run(context).await,
             Verb::Logs(logs) => logs.run(context).await,
+            Verb::Explain(explain) => explain.run(context).await,
             Verb::Signal(named) => named.run(context).await,
             Verb::Pause(which) => which.run(bulk::Action::Pause, context).await,
             Verb::Resume(which) => which.run(bulk::Action::Resume, context).await,
