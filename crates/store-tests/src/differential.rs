@@ -221,6 +221,8 @@ impl World {
         for (number, key) in self.results.clone().into_iter().enumerate() {
             let own = self.random.once_in(3).then_some(run);
             let key = ResultKey { key, run: own };
+            // Few, so that who asks may have the right one.
+            let (output, output_hash) = output(self.random.below(4));
             match self.random.below(7) {
                 0 => cache.preimages.push(began(key.key, "w", &self.random.below(9).to_string())),
                 1 => cache.kept.push(KeptWrite {
@@ -228,7 +230,8 @@ impl World {
                     workflow: self.workflows[number % self.workflows.len()].clone(),
                     step_id: format!("s{}", number % 2).into(),
                     trust: if number % 3 == 0 { Trust::Protected } else { Trust::Open },
-                    output: Json::trusted(self.random.below(1000).to_string()),
+                    output,
+                    output_hash,
                     seq: self.random.below(100),
                     duration_ms: self.random.below(100),
                 }),
@@ -521,7 +524,8 @@ impl World {
                 (3, Some(index)) => {
                     let run = Some(self.runs[index].run).filter(|_| self.random.once_in(2));
                     let keys = self.results.iter().map(|key| ResultKey { key: *key, run }).collect();
-                    Question::Results { org: ORG, keys }
+                    let held = (0..self.random.below(4)).map(|n| (n > 0).then(|| output(n).1)).collect();
+                    Question::Results { org: ORG, keys, held }
                 }
                 (4, _) => Question::Epochs { org: ORG, workflow: self.random.pick(&self.workflows).clone() },
                 (0, Some(index)) => {
@@ -726,4 +730,10 @@ fn same<T: PartialEq + Debug>(stores: &[Arc<dyn Store>], results: &[T], context:
             results[0]
         );
     }
+}
+
+/// An output, and its hash.
+fn output(number: u64) -> (Json, Digest) {
+    let text = number.to_string();
+    (Json::trusted(text.as_str()), Digest::of(text.as_bytes()))
 }

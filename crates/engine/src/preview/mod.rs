@@ -132,7 +132,7 @@ impl Asking {
             if let Some(found) = &found {
                 *self.saved.entry(lookup.step.step).or_default() += found.duration_ms;
             }
-            self.preview.answer(lookup.step, found.map(|found| found.cached));
+            self.preview.answer(lookup.step, found.and_then(FoundResult::cached));
         }
         match self.preview.ask() {
             Ok(asked) => self.asked = asked,

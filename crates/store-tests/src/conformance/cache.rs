@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use milepost_core::cache::{Cached, Trust};
+use milepost_core::cache::Trust;
 use milepost_core::hash::Digest;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::json::Json;
@@ -19,6 +19,7 @@ use crate::rows::{ORG, advance, at, batch, new_run, start, unique};
 pub(super) async fn check(store: &Arc<dyn Store>) {
     results_are_written_with_their_run_or_not_at_all(&**store).await;
     many_are_looked_up_at_once_and_answered_in_order(&**store).await;
+    an_output_that_the_asker_has_is_not_sent(&**store).await;
     an_org_finds_nothing_of_another(&**store).await;
     a_result_that_is_made_again_takes_the_place_of_the_old_one(&**store).await;
     what_serves_one_run_goes_with_it(&**store).await;
@@ -46,6 +47,8 @@ pub(crate) fn no_change(at: Timestamp) -> CacheWrite {
     CacheWrite { at, preimages, kept, used, missed, run_ended: false, flights }
 }
 
+const OUTPUT: &str = r#"{"text":"Grüße"}"#;
+
 fn global(key: Digest) -> ResultKey {
     ResultKey { key, run: None }
 }
@@ -56,7 +59,8 @@ fn kept(key: Digest, workflow: &str, step: &str) -> KeptWrite {
         workflow: workflow.into(),
         step_id: step.into(),
         trust: Trust::Open,
-        output: Json::trusted(r#"{"text":"Grüße"}"#),
+        output: Json::trusted(OUTPUT),
+        output_hash: Digest::of(OUTPUT.as_bytes()),
         seq: 7,
         duration_ms: 1500,
     }
@@ -82,8 +86,17 @@ async fn take(store: &dyn Store, us: i64, used: Vec<ResultKey>) {
     written(store, with(start(new_run(), 1), CacheWrite { used, ..no_change(at(us)) })).await;
 }
 
-async fn find(store: &dyn Store, org: OrgId, keys: &[ResultKey]) -> Vec<Option<Cached>> {
-    let (_, mut answers) = store.ask(vec![Question::Results { org, keys: keys.to_vec() }]).await.unwrap();
+async fn find(store: &dyn Store, org: OrgId, keys: &[ResultKey]) -> Vec<Option<FoundResult>> {
+    find_holding(store, org, keys, Vec::new()).await
+}
+
+async fn find_holding(
+    store: &dyn Store,
+    org: OrgId,
+    keys: &[ResultKey],
+    held: Vec<Option<Digest>>,
+) -> Vec<Option<FoundResult>> {
+    let (_, mut answers) = store.ask(vec![Question::Results { org, keys: keys.to_vec(), held }]).await.unwrap();
     match answers.pop() {
         Some(Answer::Results(found)) => found,
         other => panic!("{other:?}"),
@@ -127,19 +140,30 @@ async fn results_are_written_with_their_run_or_not_at_all(store: &dyn Store) {
     assert_eq!((row(store, key).await, row(store, lost).await), (Some(expected), None));
     assert_eq!(store.cache().preimage(ORG, key).await.unwrap(), Some(preimage));
     assert_eq!(store.cache().preimage(ORG, lost).await.unwrap(), None);
-    let cached = Cached { key, output: trusted.output, run, seq: 7 };
-    assert_eq!(find(store, ORG, &[global(key), global(lost)]).await, [Some(cached), None]);
+    let found = FoundResult {
+        key: global(key),
+        producer: (run, 7),
+        output_hash: trusted.output_hash,
+        output: Some(trusted.output),
+        duration_ms: 1500,
+    };
+    assert_eq!(find(store, ORG, &[global(key), global(lost)]).await, [Some(found), None]);
 }
 
 async fn many_are_looked_up_at_once_and_answered_in_order(store: &dyn Store) {
     let (workflow, keys) = (unique("workflow"), [new_key(), new_key(), new_key()]);
     keep(store, 1, keys.iter().map(|key| kept(*key, &workflow, "s")).collect()).await;
-    let of = |keys: &[Digest]| Question::Results { org: ORG, keys: keys.iter().copied().map(global).collect() };
+    let of = |keys: &[Digest]| {
+        let keys = keys.iter().copied().map(global).collect();
+        Question::Results { org: ORG, keys, held: Vec::new() }
+    };
     let epochs = Question::Epochs { org: ORG, workflow: workflow.as_str().into() };
     let questions = vec![of(&[keys[2], new_key(), keys[0]]), epochs, of(&[]), of(&[keys[1]])];
     let (mut transaction, answers) = store.ask(questions).await.unwrap();
     let found = |answer: &Answer| match answer {
-        Answer::Results(found) => found.iter().map(|found| found.as_ref().map(|found| found.key)).collect::<Vec<_>>(),
+        Answer::Results(found) => {
+            found.iter().map(|found| found.as_ref().map(|found| found.key.key)).collect::<Vec<_>>()
+        }
         Answer::Epochs(epochs) => epochs.iter().map(|_| None).collect(),
         other => panic!("{other:?}"),
     };
@@ -147,6 +171,20 @@ async fn many_are_looked_up_at_once_and_answered_in_order(store: &dyn Store) {
     assert_eq!(answers, [vec![Some(keys[2]), None, Some(keys[0])], vec![], vec![], vec![Some(keys[1])]]);
     let again = transaction.ask(vec![of(&[keys[1]])]).await.unwrap();
     assert_eq!(found(&again[0]), [Some(keys[1])]);
+}
+
+async fn an_output_that_the_asker_has_is_not_sent(store: &dyn Store) {
+    let (workflow, keys) = (unique("workflow"), [new_key(), new_key(), new_key(), new_key()]);
+    keep(store, 1, keys[..3].iter().map(|key| kept(*key, &workflow, "s")).collect()).await;
+    let (right, wrong) = (Digest::of(OUTPUT.as_bytes()), Digest::of(b"something else"));
+    let held = vec![Some(right), Some(wrong), None, Some(right)];
+    let found = find_holding(store, ORG, &keys.map(global), held).await;
+    let sent = |found: &Option<FoundResult>| found.as_ref().map(|found| (found.output_hash, found.output.is_some()));
+    let expected = [Some((right, false)), Some((right, true)), Some((right, true)), None];
+    assert_eq!(found.iter().map(sent).collect::<Vec<_>>(), expected);
+    let fewer = find_holding(store, ORG, &keys.map(global), vec![Some(right)]).await;
+    assert_eq!(fewer.iter().map(sent).collect::<Vec<_>>(), expected, "those left out hold nothing");
+    assert_eq!(find_holding(store, OrgId(2), &[global(keys[0])], vec![Some(right)]).await, [None]);
 }
 
 async fn an_org_finds_nothing_of_another(store: &dyn Store) {
@@ -176,7 +214,8 @@ async fn a_result_that_is_made_again_takes_the_place_of_the_old_one(store: &dyn 
     let (key, workflow) = (new_key(), unique("workflow"));
     keep(store, 1, vec![kept(key, &workflow, "s")]).await;
     take(store, 2, vec![global(key), global(key), global(new_key())]).await;
-    let again = KeptWrite { output: Json::trusted("[]"), duration_ms: 9, ..kept(key, &workflow, "s") };
+    let output = (Json::trusted("[]"), Digest::of(b"[]"));
+    let again = KeptWrite { output: output.0, output_hash: output.1, duration_ms: 9, ..kept(key, &workflow, "s") };
     let run = keep(store, 3, vec![again]).await;
     let row = row(store, key).await.expect("it is kept");
     assert_eq!((row.hits, row.last_hit_at, row.created_at), (2, Some(at(2)), at(3)));
@@ -200,7 +239,7 @@ async fn what_serves_one_run_goes_with_it(store: &dyn Store) {
     written(store, with(start(run, 1), CacheWrite { kept: vec![own(run)], ..no_change(at(1)) })).await;
     written(store, with(start(other, 1), CacheWrite { kept: vec![own(other)], ..no_change(at(1)) })).await;
     keep(store, 1, vec![kept(key, &workflow, "s")]).await;
-    let found = |found: Vec<Option<Cached>>| found.iter().map(Option::is_some).collect::<Vec<_>>();
+    let found = |found: Vec<Option<FoundResult>>| found.iter().map(Option::is_some).collect::<Vec<_>>();
     let all = [of(run), of(other), global(key), of(new_run())];
     assert_eq!(found(find(store, ORG, &all).await), [true, true, true, false]);
     let end = CacheWrite { used: vec![of(run)], run_ended: true, ..no_change(at(2)) };
@@ -395,7 +434,7 @@ async fn who_asks_on_is_answered_on_and_takes_nothing(store: &dyn Store) {
     let mut rounds = rounds.into_iter();
     let asker = move |found: Vec<Option<FoundResult>>| {
         let found: Vec<_> =
-            found.iter().map(|found| found.as_ref().map(|found| (found.cached.key, found.duration_ms))).collect();
+            found.iter().map(|found| found.as_ref().map(|found| (found.key.key, found.duration_ms))).collect();
         heard.send(found).unwrap();
         rounds.next().unwrap_or_default()
     };

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use milepost_core::cache::Cached;
 use milepost_core::hash::Digest;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::json::Json;
@@ -26,7 +25,8 @@ struct Began {
 
 #[derive(Debug, Default)]
 pub(super) struct Results {
-    rows: BTreeMap<(OrgId, ResultKey), (ResultRow, Json)>,
+    /// With the output and its hash.
+    rows: BTreeMap<(OrgId, ResultKey), (ResultRow, (Digest, Json))>,
     preimages: BTreeMap<(OrgId, Digest), Began>,
     /// Hits of results that are gone, misses, and the milliseconds that those hits saved; by workflow and step.
     counts: BTreeMap<(OrgId, String, String), [u64; 3]>,
@@ -137,18 +137,19 @@ impl Results {
             duration_ms: kept.duration_ms,
             bytes: kept.output.len() as u64,
         };
-        self.rows.insert((write.org, kept.key), (row, kept.output.clone()));
+        self.rows.insert((write.org, kept.key), (row, (kept.output_hash, kept.output.clone())));
     }
 
-    pub(super) fn find(&self, org: OrgId, key: ResultKey) -> Option<Cached> {
-        let (row, output) = self.rows.get(&(org, key))?;
-        let (run, seq) = row.producer;
-        Some(Cached { key: key.key, output: output.clone(), run, seq })
-    }
-
-    fn found(&self, org: OrgId, key: ResultKey) -> Option<FoundResult> {
-        let duration_ms = self.rows.get(&(org, key))?.0.duration_ms;
-        self.find(org, key).map(|cached| FoundResult { cached, duration_ms })
+    pub(super) fn find(&self, org: OrgId, key: ResultKey, held: Option<Digest>) -> Option<FoundResult> {
+        let (row, (output_hash, output)) = self.rows.get(&(org, key))?;
+        let output = (held != Some(*output_hash)).then(|| output.clone());
+        Some(FoundResult {
+            key,
+            producer: row.producer,
+            output_hash: *output_hash,
+            output,
+            duration_ms: row.duration_ms,
+        })
     }
 
     pub(super) fn forget_runs(&mut self, is_gone: impl Fn(OrgId, RunId) -> bool) {
@@ -245,7 +246,7 @@ impl CacheStore for MemoryStore {
     async fn output(&self, org: OrgId, key: &ResultKey, chars: u32) -> Result<Option<String>> {
         let tables = self.tables();
         let found = tables.results.rows.get(&(org, *key));
-        Ok(found.map(|(_, output)| output.as_str().chars().take(chars as usize).collect()))
+        Ok(found.map(|(_, (_, output))| output.as_str().chars().take(chars as usize).collect()))
     }
 
     async fn ages(&self, after: Option<(OrgId, ResultKey)>, limit: u32) -> Result<Vec<ResultAge>> {
@@ -281,7 +282,7 @@ impl CacheStore for MemoryStore {
         while !asked.is_empty() {
             let found = {
                 let tables = self.tables();
-                let first = |keys: &Vec<ResultKey>| keys.iter().find_map(|key| tables.results.found(org, *key));
+                let first = |keys: &Vec<ResultKey>| keys.iter().find_map(|key| tables.results.find(org, *key, None));
                 asked.iter().map(first).collect()
             };
             asked = asker(found);

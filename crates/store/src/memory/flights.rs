@@ -28,7 +28,7 @@ impl Tables {
         let Some(cache) = write.cache.as_deref() else { return true };
         cache.flights.led.iter().all(|led| {
             let other = self.under_way(write.org, led.key).filter(|one| (one.run, one.step) != (write.run, led.step));
-            if other.is_some() || (!led.anyway && self.results.find(write.org, led.key).is_some()) {
+            if other.is_some() || (!led.anyway && self.results.find(write.org, led.key, None).is_some()) {
                 return false;
             }
             let flight = self.flights.entry((write.org, led.key)).or_insert((write.run, led.step, cache.at));

@@ -218,8 +218,9 @@ impl Tables {
             Question::RunOfRequest { org, request_id } => Answer::RunOfRequest(self.run_of_request(*org, request_id)),
             Question::Limits { org, queue, key } => Answer::Limits(self.limits(*org, queue, key.as_ref())),
             Question::Event { org, run, seq } => Answer::Event(self.events.get(&((*org, *run), *seq)).cloned()),
-            Question::Results { org, keys } => {
-                Answer::Results(keys.iter().map(|key| self.results.find(*org, *key)).collect())
+            Question::Results { org, keys, held } => {
+                let held = held.iter().copied().chain(std::iter::repeat(None));
+                Answer::Results(keys.iter().zip(held).map(|(key, held)| self.results.find(*org, *key, held)).collect())
             }
             Question::Flights { org, keys } => {
                 Answer::Flights(keys.iter().map(|key| self.under_way(*org, *key)).collect())

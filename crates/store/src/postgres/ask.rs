@@ -13,7 +13,7 @@ use deadpool_postgres::{Object, Pool};
 use milepost_core::id::RunId;
 use tokio_postgres::types::ToSql;
 
-use super::cache;
+use super::cache::{self, Wanted};
 use super::columns::{self, col, int8};
 use super::commit::commit_in;
 use super::flights;
@@ -105,9 +105,10 @@ async fn answer(connection: &Object, questions: &[Question]) -> Result<Vec<Answe
                 limits.push((place, *org, &**queue, key.as_deref()));
                 answers.push(Answer::Limits(TaskLimits::default()));
             }
-            Question::Results { org, keys } => {
+            Question::Results { org, keys, held } => {
                 results.push((place, keys.len()));
-                result_keys.extend(keys.iter().map(|key| (*org, *key)));
+                let held = held.iter().copied().chain(std::iter::repeat(None));
+                result_keys.extend(keys.iter().zip(held).map(|(key, held)| Wanted { org: *org, key: *key, held }));
                 answers.push(Answer::Results(Vec::new()));
             }
             Question::Flights { org, keys } => {

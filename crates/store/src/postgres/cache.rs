@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use deadpool_postgres::Object;
-use milepost_core::cache::Cached;
 use milepost_core::hash::Digest;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::json::Json;
@@ -23,8 +22,8 @@ use super::columns::{col, digest, int4, int8, moment, seq, word};
 use super::runs::query;
 use super::{flights, preimages};
 use crate::rows::{
-    CacheWrite, EpochRow, KeptWrite, PreimageRow, ResultAge, ResultFilter, ResultKey, ResultPosition, ResultRow,
-    ResultStats, RunWrite, WriteResult,
+    CacheWrite, EpochRow, FoundResult, KeptWrite, PreimageRow, ResultAge, ResultFilter, ResultKey, ResultPosition,
+    ResultRow, ResultStats, RunWrite, WriteResult,
 };
 use crate::{Asker, CacheStore, Result};
 
@@ -64,12 +63,13 @@ pub(super) async fn write(connection: &Object, writes: &[RunWrite], results: &[W
 type Place = (i32, Digest, Uuid);
 
 const KEPT: &str = "INSERT INTO step_cache (org_id, key, run_id, workflow, step_id, trust, producer_run, producer_seq,
-                            created_at, duration_ms, bytes, output, hits)
+                            created_at, duration_ms, bytes, output, output_hash, hits)
     SELECT k.*, 0 FROM unnest($1::int4[], $2::bytea[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::uuid[],
-                              $8::int8[], $9::int8[], $10::int8[], $11::int8[], $12::text[]) AS k
+                              $8::int8[], $9::int8[], $10::int8[], $11::int8[], $12::text[], $13::bytea[]) AS k
     ON CONFLICT (org_id, key, run_id) DO UPDATE
     SET producer_run = excluded.producer_run, producer_seq = excluded.producer_seq, created_at = excluded.created_at,
-        duration_ms = excluded.duration_ms, bytes = excluded.bytes, output = excluded.output";
+        duration_ms = excluded.duration_ms, bytes = excluded.bytes, output = excluded.output,
+        output_hash = excluded.output_hash";
 
 #[derive(Default)]
 struct Kept<'a> {
@@ -85,6 +85,7 @@ struct Kept<'a> {
     duration_ms: Vec<i64>,
     bytes: Vec<i64>,
     output: Vec<&'a str>,
+    output_hash: Vec<&'a [u8]>,
 }
 
 async fn write_kept(connection: &Object, changes: &[(&RunWrite, &CacheWrite)]) -> Result<()> {
@@ -112,11 +113,25 @@ async fn write_kept(connection: &Object, changes: &[(&RunWrite, &CacheWrite)]) -
         columns.duration_ms.push(int8(kept.duration_ms));
         columns.bytes.push(int8(kept.output.len() as u64));
         columns.output.push(kept.output.as_str());
+        columns.output_hash.push(&kept.output_hash.0);
     }
     let Kept { org, key, run, workflow, step_id, trust, .. } = &columns;
-    let Kept { producer_run, producer_seq, created_at, duration_ms, bytes, output, .. } = &columns;
-    let parameters: [&(dyn ToSql + Sync); 12] =
-        [org, key, run, workflow, step_id, trust, producer_run, producer_seq, created_at, duration_ms, bytes, output];
+    let Kept { producer_run, producer_seq, created_at, duration_ms, bytes, output, output_hash, .. } = &columns;
+    let parameters: [&(dyn ToSql + Sync); 13] = [
+        org,
+        key,
+        run,
+        workflow,
+        step_id,
+        trust,
+        producer_run,
+        producer_seq,
+        created_at,
+        duration_ms,
+        bytes,
+        output,
+        output_hash,
+    ];
     query(connection, KEPT, &parameters).await?;
     Ok(())
 }
@@ -154,21 +169,35 @@ const OF_RUNS: &str = "DELETE FROM step_cache
     WHERE run_id = ANY ($1::uuid[]) AND run_id <> '00000000-0000-0000-0000-000000000000'
     RETURNING org_id, workflow, step_id, hits, duration_ms";
 
-const FOUND: &str = "SELECT q.n, c.output, c.producer_run, c.producer_seq
-    FROM unnest($1::int4[], $2::bytea[], $3::uuid[]) WITH ORDINALITY AS q (org_id, key, run_id, n)
+const FOUND: &str = "SELECT q.n, CASE WHEN c.output_hash = q.held THEN NULL ELSE c.output END, c.output_hash,
+        c.producer_run, c.producer_seq, c.duration_ms
+    FROM unnest($1::int4[], $2::bytea[], $3::uuid[], $4::bytea[]) WITH ORDINALITY AS q (org_id, key, run_id, held, n)
     JOIN step_cache AS c ON c.org_id = q.org_id AND c.key = q.key AND c.run_id = q.run_id";
 
+/// A result that is asked for, and the hash of the output that the asker has.
+pub(super) struct Wanted {
+    pub(super) org: OrgId,
+    pub(super) key: ResultKey,
+    pub(super) held: Option<Digest>,
+}
+
 /// One statement, however many keys there are. Answers are in the order of the keys.
-pub(super) async fn find(connection: &Object, keys: &[(OrgId, ResultKey)]) -> Result<Vec<Option<Cached>>> {
-    let orgs: Vec<i32> = keys.iter().map(|(org, _)| org.0).collect();
-    let digests: Vec<&[u8]> = keys.iter().map(|(_, key)| key.key.0.as_slice()).collect();
-    let runs: Vec<Uuid> = keys.iter().map(|(_, key)| served(key)).collect();
-    let mut found = vec![None; keys.len()];
-    for row in query(connection, FOUND, &[&orgs, &digests, &runs]).await? {
+pub(super) async fn find(connection: &Object, wanted: &[Wanted]) -> Result<Vec<Option<FoundResult>>> {
+    let orgs: Vec<i32> = wanted.iter().map(|wanted| wanted.org.0).collect();
+    let digests: Vec<&[u8]> = wanted.iter().map(|wanted| wanted.key.key.0.as_slice()).collect();
+    let runs: Vec<Uuid> = wanted.iter().map(|wanted| served(&wanted.key)).collect();
+    let held: Vec<Option<&[u8]>> = wanted.iter().map(|wanted| wanted.held.as_ref().map(|h| h.0.as_slice())).collect();
+    let mut found = vec![None; wanted.len()];
+    for row in query(connection, FOUND, &[&orgs, &digests, &runs, &held]).await? {
         let place = usize::try_from(col::<i64>(&row, 0)? - 1).unwrap_or(usize::MAX);
-        if let Some((answer, (_, key))) = found.get_mut(place).zip(keys.get(place)) {
-            let output = Json::trusted(col::<&str>(&row, 1)?);
-            *answer = Some(Cached { key: key.key, output, run: RunId(col(&row, 2)?), seq: seq(col(&row, 3)?)? });
+        if let Some((answer, wanted)) = found.get_mut(place).zip(wanted.get(place)) {
+            *answer = Some(FoundResult {
+                key: wanted.key,
+                producer: (RunId(col(&row, 3)?), seq(col(&row, 4)?)?),
+                output_hash: digest(col(&row, 2)?)?,
+                output: col::<Option<&str>>(&row, 1)?.map(Json::trusted),
+                duration_ms: seq(col(&row, 5)?)?,
+            });
         }
     }
     Ok(found)
@@ -406,8 +435,8 @@ mod tests {
 
     const MANY: &str = "
         INSERT INTO step_cache (org_id, key, run_id, producer_run, producer_seq, created_at, hits, duration_ms, bytes,
-            workflow, step_id, trust, output)
-        SELECT 1, sha256(n::text::bytea), '00000000-0000-0000-0000-000000000000', gen_random_uuid(), 1, 1, 0, 1, 1, 'w',
+            output_hash, workflow, step_id, trust, output)
+        SELECT 1, sha256(n::text::bytea), '00000000-0000-0000-0000-000000000000', gen_random_uuid(), 1, 1, 0, 1, 1, sha256('1'), 'w',
             's', 'open', '1'
         FROM generate_series(1, 40000) AS n;
         ANALYZE step_cache";
@@ -417,13 +446,14 @@ mod tests {
         let client = client().await;
         let key = ["'{1}'", "ARRAY[sha256('7')]", "ARRAY['00000000-0000-0000-0000-000000000000']::uuid[]"];
         let found = key.map(str::to_owned).to_vec();
+        let wanted = found.iter().cloned().chain(["ARRAY[sha256('1')]".to_owned()]).collect();
         let used = found.iter().cloned().chain(["'{1}'".to_owned(), "'{1}'".to_owned()]).collect();
         let runs = vec!["ARRAY[gen_random_uuid()]".to_owned()];
         let ages = ["1", "sha256('7')", "gen_random_uuid()", "5"].map(str::to_owned).to_vec();
         for fill in ["SELECT", MANY] {
             client.batch_execute(fill).await.unwrap();
             let statements = [
-                (FOUND, &found, "step_cache_pkey"),
+                (FOUND, &wanted, "step_cache_pkey"),
                 (USED, &used, "step_cache_pkey"),
                 (OF_RUNS, &runs, "by_run"),
                 (AGES, &ages, "step_cache_pkey"),

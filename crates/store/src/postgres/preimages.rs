@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use deadpool_postgres::Object;
-use milepost_core::cache::Cached;
 use milepost_core::hash::Digest;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::json::Json;
@@ -11,8 +10,8 @@ use milepost_core::time::Timestamp;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::cache::served;
-use super::columns::{col, digest, seq};
+use super::cache::{Wanted, find};
+use super::columns::{col, digest};
 use super::runs::query;
 use crate::Result;
 use crate::rows::{CacheWrite, FoundResult, PreimageRow, PreimageWrite, ResultKey, RunWrite};
@@ -63,32 +62,16 @@ pub(super) async fn of_step(
     rows.iter().map(row).collect()
 }
 
-const FOUND: &str = "SELECT q.n, c.output, c.producer_run, c.producer_seq, c.duration_ms
-    FROM unnest($1::bytea[], $2::uuid[]) WITH ORDINALITY AS q (key, run_id, n)
-    JOIN step_cache AS c ON c.org_id = $3 AND c.key = q.key AND c.run_id = q.run_id";
-
 /// Of each list of keys the first that has a result, all by one statement.
 pub(super) async fn first_of_each(
     connection: &Object,
     org: OrgId,
     asked: &[Vec<ResultKey>],
 ) -> Result<Vec<Option<FoundResult>>> {
-    let keys: Vec<(usize, &ResultKey)> =
-        asked.iter().enumerate().flat_map(|(place, keys)| keys.iter().map(move |key| (place, key))).collect();
-    let digests: Vec<&[u8]> = keys.iter().map(|(_, key)| key.key.0.as_slice()).collect();
-    let runs: Vec<Uuid> = keys.iter().map(|(_, key)| served(key)).collect();
-    let mut found: Vec<Option<(usize, FoundResult)>> = vec![None; asked.len()];
-    for row in query(connection, FOUND, &[&digests, &runs, &org.0]).await? {
-        let at = usize::try_from(col::<i64>(&row, 0)? - 1).unwrap_or(usize::MAX);
-        let Some((place, key)) = keys.get(at) else { continue };
-        let (output, run) = (Json::trusted(col::<&str>(&row, 1)?), RunId(col(&row, 2)?));
-        let cached = Cached { key: key.key, output, run, seq: seq(col(&row, 3)?)? };
-        let earlier = found[*place].as_ref().is_some_and(|(before, _)| *before < at);
-        if !earlier {
-            found[*place] = Some((at, FoundResult { cached, duration_ms: seq(col(&row, 4)?)? }));
-        }
-    }
-    Ok(found.into_iter().map(|found| found.map(|(_, found)| found)).collect())
+    let wanted: Vec<Wanted> = asked.iter().flatten().map(|key| Wanted { org, key: *key, held: None }).collect();
+    let mut found = find(connection, &wanted).await?.into_iter();
+    let first = |keys: &Vec<ResultKey>| found.by_ref().take(keys.len()).fold(None, Option::or);
+    Ok(asked.iter().map(first).collect())
 }
 
 #[cfg(test)]

@@ -62,13 +62,6 @@ pub struct PreimageRow {
     pub preimage: Json,
 }
 
-/// A result that somebody asked for, and how long it took to make.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoundResult {
-    pub cached: Cached,
-    pub duration_ms: u64,
-}
-
 /// A result of the run that is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptWrite {
@@ -77,9 +70,33 @@ pub struct KeptWrite {
     pub step_id: Arc<str>,
     pub trust: Trust,
     pub output: Json,
+    /// The SHA-256 of the output.
+    pub output_hash: Digest,
     /// The event that has it.
     pub seq: u64,
     pub duration_ms: u64,
+}
+
+/// A result that was asked for and is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundResult {
+    pub key: ResultKey,
+    /// The run that made it, and its event.
+    pub producer: (RunId, u64),
+    pub output_hash: Digest,
+    /// `None`: whoever asked has it, by its hash.
+    pub output: Option<Json>,
+    /// How long it took to make.
+    pub duration_ms: u64,
+}
+
+impl FoundResult {
+    /// The result as a run takes it, if its output was sent.
+    #[must_use]
+    pub fn cached(self) -> Option<Cached> {
+        let (run, seq) = self.producer;
+        self.output.map(|output| Cached { key: self.key.key, output, run, seq })
+    }
 }
 
 /// A result, without its output.

@@ -12,7 +12,7 @@ mod whole;
 
 use std::sync::Arc;
 
-use milepost_core::cache::{Cached, Flight};
+use milepost_core::cache::Flight;
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
 use milepost_core::json::Json;
@@ -212,7 +212,13 @@ pub enum Question {
     /// May another task of this queue, with this concurrency key, go to a worker?
     Limits { org: OrgId, queue: Arc<str>, key: Option<Arc<str>> },
     /// Which of these results are there?
-    Results { org: OrgId, keys: Vec<ResultKey> },
+    Results {
+        org: OrgId,
+        keys: Vec<ResultKey>,
+        /// For each key, in order, the hash of the output that the asker has: if it is that, it is not sent again. Those of
+        /// the last keys may be left out.
+        held: Vec<Option<Digest>>,
+    },
     /// Which of these results are being made, for runs that have not ended? A write that begins to make one conflicts if
     /// somebody else has begun since.
     Flights { org: OrgId, keys: Vec<ResultKey> },
@@ -227,7 +233,7 @@ pub enum Answer {
     Event(Option<EventRow>),
     Limits(TaskLimits),
     /// In the order of the keys.
-    Results(Vec<Option<Cached>>),
+    Results(Vec<Option<FoundResult>>),
     /// In the order of the keys.
     Flights(Vec<Option<Flight>>),
     Epochs(Vec<EpochRow>),

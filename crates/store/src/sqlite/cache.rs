@@ -4,7 +4,6 @@ use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use uuid::Uuid;
 
-use milepost_core::cache::Cached;
 use milepost_core::hash::Digest;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::json::Json;
@@ -63,10 +62,11 @@ pub(super) fn write(tx: &Connection, writes: &[&RunWrite]) -> Result<()> {
 fn keep(tx: &Connection, write: &RunWrite, kept: &KeptWrite, at: Timestamp) -> Result<()> {
     tx.prepare_cached(
         "INSERT INTO step_cache (org_id, key, run_id, workflow, step_id, trust, producer_run, producer_seq, created_at,
-             hits, duration_ms, bytes, output)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, ?10, ?11, ?12)
+             hits, duration_ms, bytes, output, output_hash)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, ?10, ?11, ?12, ?13)
          ON CONFLICT (org_id, key, run_id) DO UPDATE
-         SET producer_run = ?7, producer_seq = ?8, created_at = ?9, duration_ms = ?10, bytes = ?11, output = ?12",
+         SET producer_run = ?7, producer_seq = ?8, created_at = ?9, duration_ms = ?10, bytes = ?11, output = ?12,
+             output_hash = ?13",
     )?
     .execute(params![
         write.org.0,
@@ -81,6 +81,7 @@ fn keep(tx: &Connection, write: &RunWrite, kept: &KeptWrite, at: Timestamp) -> R
         kept.duration_ms.cast_signed(),
         (kept.output.len() as u64).cast_signed(),
         kept.output.as_str(),
+        kept.output_hash.0,
     ])?;
     Ok(())
 }
@@ -97,25 +98,26 @@ const OF_RUN: &str = "DELETE FROM step_cache INDEXED BY step_cache_by_run
      RETURNING org_id, workflow, step_id, hits, duration_ms";
 
 const FOUND: &str =
-    "SELECT output, producer_run, producer_seq FROM step_cache WHERE org_id = ? AND key = ? AND run_id = ?";
+    "SELECT CASE WHEN output_hash = ?4 THEN NULL ELSE output END, output_hash, producer_run, producer_seq, duration_ms
+    FROM step_cache WHERE org_id = ?1 AND key = ?2 AND run_id = ?3";
 
-pub(super) fn find(conn: &Connection, org: OrgId, keys: &[ResultKey]) -> Result<Vec<Option<Cached>>> {
-    let found = |key: &ResultKey| {
-        one(conn, FOUND, params![org.0, key.key.0, id(&served(key))], |row| {
-            let mut columns = Columns::of(row);
-            let output: std::sync::Arc<str> = columns.get()?;
-            let (run, seq) = (columns.run()?, columns.seq()?);
-            Ok(Cached { key: key.key, output: Json::trusted(output), run, seq })
-        })
+pub(super) fn find(
+    conn: &Connection,
+    org: OrgId,
+    keys: &[ResultKey],
+    held: &[Option<Digest>],
+) -> Result<Vec<Option<FoundResult>>> {
+    let held = held.iter().copied().chain(std::iter::repeat(None));
+    let found = |(key, held): (&ResultKey, Option<Digest>)| {
+        let held = held.map(|hash| hash.0);
+        one(conn, FOUND, params![org.0, key.key.0, id(&served(key)), held], |row| found_row(key, row))
     };
-    keys.iter().map(found).collect()
+    keys.iter().zip(held).map(found).collect()
 }
-
-const FOUND_WITH_TIME: &str = "SELECT output, producer_run, producer_seq, duration_ms FROM step_cache WHERE org_id = ? AND key = ? AND run_id = ?";
 
 /// All of it on one connection, in one read transaction: what is asked next waits for no other thread.
 fn converse(conn: &Connection, org: OrgId, asker: &mut Asker) -> Result<()> {
-    let mut statement = conn.prepare_cached(FOUND_WITH_TIME)?;
+    let mut statement = conn.prepare_cached(FOUND)?;
     let mut found = Vec::new();
     loop {
         let asked = asker(found);
@@ -127,7 +129,7 @@ fn converse(conn: &Connection, org: OrgId, asker: &mut Asker) -> Result<()> {
             let mut first = None;
             for key in keys {
                 first = statement
-                    .query_row(params![org.0, key.key.0, id(&served(key))], |row| found_row(key, row))
+                    .query_row(params![org.0, key.key.0, id(&served(key)), None::<[u8; 32]>], |row| found_row(key, row))
                     .optional()?;
                 if first.is_some() {
                     break;
@@ -140,10 +142,10 @@ fn converse(conn: &Connection, org: OrgId, asker: &mut Asker) -> Result<()> {
 
 fn found_row(key: &ResultKey, row: &Row) -> rusqlite::Result<FoundResult> {
     let mut columns = Columns::of(row);
-    let output: std::sync::Arc<str> = columns.get()?;
-    let (run, seq) = (columns.run()?, columns.seq()?);
-    let cached = Cached { key: key.key, output: Json::trusted(output), run, seq };
-    Ok(FoundResult { cached, duration_ms: columns.seq()? })
+    let output: Option<std::sync::Arc<str>> = columns.get()?;
+    let (output, output_hash) = (output.map(Json::trusted), columns.digest()?);
+    let producer = (columns.run()?, columns.seq()?);
+    Ok(FoundResult { key: *key, producer, output_hash, output, duration_ms: columns.seq()? })
 }
 
 pub(super) fn epochs(conn: &Connection, org: OrgId, workflow: &str) -> Result<Vec<EpochRow>> {
@@ -376,9 +378,7 @@ mod tests {
     #[test]
     fn nothing_about_results_scans_them() {
         let schema = schema();
-        for sql in
-            [OF_RUN, FOUND, FOUND_WITH_TIME, AGES, EVICT_UNUSED, preimages::OF_STEP, OLD_PREIMAGES, FORGET_PREIMAGE]
-        {
+        for sql in [OF_RUN, FOUND, AGES, EVICT_UNUSED, preimages::OF_STEP, OLD_PREIMAGES, FORGET_PREIMAGE] {
             let plan = plan(&schema, sql);
             assert!(!plan.contains("SCAN"), "{plan}");
         }

@@ -125,7 +125,7 @@ fn answer(conn: &Connection, question: &Question) -> Result<Answer> {
         Question::Limits { org, queue, key } => {
             Answer::Limits(super::queues::limits(conn, *org, queue, key.as_deref())?)
         }
-        Question::Results { org, keys } => Answer::Results(super::cache::find(conn, *org, keys)?),
+        Question::Results { org, keys, held } => Answer::Results(super::cache::find(conn, *org, keys, held)?),
         Question::Flights { org, keys } => Answer::Flights(super::flights::find(conn, *org, keys)?),
         Question::Epochs { org, workflow } => Answer::Epochs(super::cache::epochs(conn, *org, workflow)?),
     })

@@ -11,16 +11,18 @@ CREATE TABLE step_cache (
     hits         bigint NOT NULL,
     duration_ms  bigint NOT NULL,
     bytes        bigint NOT NULL,
+    output_hash  bytea NOT NULL,
     workflow     text COLLATE "C" NOT NULL,
     step_id      text COLLATE "C" NOT NULL,
     trust        text NOT NULL CHECK (trust IN ('open', 'protected')),
-    output       text NOT NULL,
-    PRIMARY KEY (org_id, key, run_id)
+    output       text NOT NULL
 ) WITH (fillfactor = 85);
 
 CREATE INDEX step_cache_by_step ON step_cache (org_id, workflow, step_id, key, run_id);
 -- What goes with its run.
 CREATE INDEX step_cache_by_run ON step_cache (run_id) WHERE run_id <> '00000000-0000-0000-0000-000000000000';
+-- Made last: of indexes that look alike while the table is empty, Postgres takes the newest.
+ALTER TABLE step_cache ADD PRIMARY KEY (org_id, key, run_id);
 
 -- What keys are made of, by the key, which is its hash. There is one for each attempt that began, whatever became of it;
 -- of several the first, which `run_id` made.

@@ -14,6 +14,7 @@ CREATE TABLE step_cache (
     hits         INTEGER NOT NULL,
     duration_ms  INTEGER NOT NULL,
     bytes        INTEGER NOT NULL,
+    output_hash  BLOB NOT NULL CHECK (length(output_hash) = 32),
     output       TEXT NOT NULL,
     PRIMARY KEY (org_id, key, run_id)
 ) STRICT;
