@@ -36,6 +36,9 @@ pub struct Diagnosis {
     pub runs: u64,
     pub open_runs: u64,
     pub findings: Vec<Finding>,
+    /// What makes things slower and nothing wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Finding>,
 }
 
 /// Looks over the whole database. Reads only.

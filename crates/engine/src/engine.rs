@@ -22,7 +22,7 @@ use milepost_store::rows::{HeadRow, RunFilter, TransitionRow};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::cache::{CacheConfig, Evictor};
+use crate::cache::{CacheConfig, Evictor, Hot, HotTasks};
 use crate::clock::{Clock, SystemClock};
 use crate::committer::{Accepted, Committer, Inbox, LimitedQueues, Parts, RequestKind, restore_with};
 use crate::definitions::{Collector, Definitions, DefinitionsConfig, Target, definition_of};
@@ -177,6 +177,8 @@ pub struct Engine {
     watchers: Arc<Watchers>,
     streams: Arc<Hub>,
     telemetry: Telemetry,
+    /// Until it is shut down.
+    hot: Mutex<Hot>,
     running: Mutex<Running>,
 }
 
@@ -187,6 +189,7 @@ struct Running {
     committer: Option<JoinHandle<()>>,
     services: Vec<JoinHandle<()>>,
     tracing: Option<Tracing>,
+    hot: Option<HotTasks>,
 }
 
 impl Engine {
@@ -248,6 +251,8 @@ impl Engine {
             pusher,
             config: config.outbox,
         });
+        let opened = config.cache.redis.map(|redis| Hot::open(redis, &telemetry.metrics));
+        let (hot, hot_tasks) = opened.map_or((Hot::default(), None), |(hot, tasks)| (hot, Some(tasks)));
         let committer = Committer::new(Parts {
             node,
             store: store.clone(),
@@ -265,6 +270,7 @@ impl Engine {
             timers: timers.clone(),
             watchers: watchers.clone(),
             telemetry: telemetry.clone(),
+            hot: hot.clone(),
             inbox: inbox.clone(),
             inline_concurrency: if config.takes_steps { config.inline_concurrency.max(1) } else { 0 },
             cached_bytes: config.cached_bytes,
@@ -359,7 +365,14 @@ impl Engine {
             watchers,
             streams,
             telemetry: telemetry.without_traces(),
-            running: Mutex::new(Running { stop: Some(stop), committer: Some(committer), services, tracing }),
+            hot: Mutex::new(hot),
+            running: Mutex::new(Running {
+                stop: Some(stop),
+                committer: Some(committer),
+                services,
+                tracing,
+                hot: hot_tasks,
+            }),
         })
     }
 
@@ -620,6 +633,12 @@ impl Engine {
         list_runs(&self.store, self.org, filter).await
     }
 
+    /// Whether the Redis that was asked for is there; `None` if none was. All works without it, only slower.
+    #[must_use]
+    pub fn redis_is_up(&self) -> Option<bool> {
+        self.hot.lock().expect("no holder of this lock panics").is_up()
+    }
+
     /// How old the oldest commit is that is not projected yet.
     #[must_use]
     pub fn projector_lag_ms(&self) -> u64 {
@@ -667,6 +686,11 @@ impl Engine {
             // It may be in the middle of something: once this returns, nothing of this engine touches the store.
             let _ = service.await;
         }
+        if let Some(tasks) = running.hot {
+            // The writer ends once nobody is left who has something for it.
+            drop(std::mem::take(&mut *self.hot.lock().expect("no holder of this lock panics")));
+            tasks.finish().await;
+        }
         self.outbox.leave().await;
         if let Err(error) = self.store.leave(self.node).await {
             tracing::warn!(node = %self.node, %error, "this node could not say that it leaves");
@@ -684,6 +708,7 @@ impl Drop for Engine {
         let running = std::mem::take(&mut *self.running.lock().expect("no holder of this lock panics"));
         running.committer.iter().chain(&running.services).for_each(JoinHandle::abort);
         running.tracing.iter().for_each(Tracing::abort);
+        running.hot.iter().for_each(HotTasks::abort);
         self.streams.close_now();
         self.executor.abort_all();
         self.outbox.abort_all();

@@ -22,9 +22,12 @@ struct Health {
     /// `ok`
     status: &'static str,
     version: &'static str,
+    /// What makes things slower and nothing wrong: `redis_unreachable`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<&'static str>,
 }
 
-const OK: Health = Health { status: "ok", version: env!("CARGO_PKG_VERSION") };
+const OK: Health = Health { status: "ok", version: env!("CARGO_PKG_VERSION"), warnings: Vec::new() };
 
 /// Whether the process lives
 ///
@@ -36,7 +39,8 @@ async fn healthz() -> Json<Health> {
 
 /// Whether the server can do its work
 ///
-/// The database answers and the server is not shutting down. Send no requests elsewhere.
+/// The database answers and the server is not shutting down. Send no requests elsewhere. A Redis that does not answer is a
+/// warning: all works without it.
 #[utoipa::path(get, path = "/readyz", tag = "server", responses(
     (status = 200, description = "it can", body = Health),
     (status = 503, description = "it cannot now", body = Problem, content_type = "application/problem+json"),
@@ -47,5 +51,9 @@ async fn readyz(State(state): State<AppState>) -> Result<Json<Health>> {
     }
     let nobody = RunId(uuid::Uuid::nil());
     state.engine.store().head(state.engine.org(), nobody).await?;
-    Ok(Json(OK))
+    let warnings = match state.engine.redis_is_up() {
+        Some(false) => vec!["redis_unreachable"],
+        _ => Vec::new(),
+    };
+    Ok(Json(Health { warnings, ..OK }))
 }

@@ -16,6 +16,7 @@ use milepost_store::rows::{Answer, Batch, Question, TimerWrite, WriteResult};
 use milepost_store::{Store, StoreError, Transaction};
 
 use super::hand_over::Given;
+use super::hot::Patience;
 use super::pending::{Asking, Decided, RunPending, Unsure};
 use super::{Accepted, Committer, Offer, Request};
 use crate::error::EngineError;
@@ -77,7 +78,8 @@ impl Committer {
 
     async fn send_with_questions(&mut self) {
         let since = Instant::now();
-        let (asking, questions) = self.take_asking().await;
+        let mut patience = self.patience();
+        let (asking, questions) = self.take_asking(&mut patience).await;
         let (mut transaction, answers) = match self.parts.store.ask(questions.iter().flatten().cloned().collect()).await
         {
             Ok(opened) => opened,
@@ -91,7 +93,7 @@ impl Committer {
         self.decide_asking(asking, &questions, answers, &mut taken).await;
         // What was decided may ask in turn: a child with a key of its own must be written together with its parent.
         while !self.pending.asking.is_empty() {
-            let (asking, questions) = self.take_asking().await;
+            let (asking, questions) = self.take_asking(&mut patience).await;
             match transaction.ask(questions.iter().flatten().cloned().collect()).await {
                 Ok(answers) => self.decide_asking(asking, &questions, answers, &mut taken).await,
                 Err(error) => {
@@ -100,6 +102,7 @@ impl Committer {
                 }
             }
         }
+        self.forget_hot();
         self.let_go_impatient();
         let persisted_at = self.parts.clock.now();
         let (batch, runs) = self.pending.close(persisted_at);
@@ -128,7 +131,7 @@ impl Committer {
     }
 
     /// What asks, and for each what it asks. The runs that ask have to be at hand.
-    async fn take_asking(&mut self) -> (Vec<Asking>, Vec<Vec<Question>>) {
+    async fn take_asking(&mut self, patience: &mut Patience) -> (Vec<Asking>, Vec<Vec<Question>>) {
         let asking = std::mem::take(&mut self.pending.asking);
         let runs = asking.iter().filter_map(|ask| match ask {
             Asking::Slot { org, run } => Some((*org, *run)),
@@ -136,7 +139,8 @@ impl Committer {
         });
         // One that cannot be read is asked for again by the sweep.
         self.load(runs.collect()).await;
-        let questions = asking.iter().map(|ask| self.questions(ask)).collect();
+        let mut questions: Vec<Vec<Question>> = asking.iter().map(|ask| self.questions(ask)).collect();
+        self.fetch_hot(&mut questions, patience).await;
         (asking, questions)
     }
 
@@ -307,6 +311,7 @@ impl Committer {
 
     fn written(&mut self, run: RunPending, persisted_at: Timestamp, given: &mut Given) -> News {
         let (org, id, last_seq) = (run.org, run.run, run.last_seq());
+        self.put_hot(&run);
         // If there is more to come, that was decided in the belief that this node owns the run.
         let at_rest = run.at_rest && self.pending.get(id).is_none();
         let entry = self.states.get(id);

@@ -17,6 +17,7 @@ mod decide;
 mod dispatch;
 mod flights;
 mod hand_over;
+mod hot;
 mod limits;
 mod lines;
 mod load;
@@ -41,6 +42,7 @@ use milepost_core::status::RunStatus;
 use milepost_store::Store;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::cache::Hot;
 use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::executor::Executor;
@@ -58,6 +60,7 @@ use commit::InFlight;
 use dispatch::ReadyQueue;
 use hand_over::Handing;
 pub(crate) use hand_over::{in_line, queue_of};
+use hot::AtHand;
 pub(crate) use limits::LimitedQueues;
 use limits::Parked;
 use lines::Lines;
@@ -285,6 +288,8 @@ pub(crate) struct Committer {
     passed: Vec<Mark>,
     /// By plan: whether this node has all its skills.
     runnable: HashMap<Digest, bool>,
+    /// Outputs of results that Redis had.
+    at_hand: AtHand,
     /// By plan: the steps whose results depend on variables or secrets.
     surrounded: HashMap<Digest, Arc<[StepIndex]>>,
     /// The flights that the gathering batch begins.
@@ -317,6 +322,7 @@ pub(crate) struct Parts {
     pub(crate) timers: TimerHandle,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) telemetry: Telemetry,
+    pub(crate) hot: Hot,
     pub(crate) inbox: Inbox,
     pub(crate) inline_concurrency: usize,
     pub(crate) cached_bytes: usize,
@@ -340,6 +346,7 @@ impl Committer {
             marks: Vec::new(),
             passed: Vec::new(),
             runnable: HashMap::new(),
+            at_hand: AtHand::default(),
             surrounded: HashMap::new(),
             begun: HashMap::new(),
             held: Vec::new(),

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use milepost_core::codec;
 use milepost_core::event::{Body, Event, Started};
+use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::plan::{Plan, StepIndex};
 use milepost_core::run::{CacheChange, CacheQuestions, SlotQuestion, Starting, Task, TaskRef};
@@ -132,6 +133,7 @@ impl RunPending {
                 workflow: plan.name.clone(),
                 step_id: plan.step(kept.step).id.clone(),
                 trust: kept.trust,
+                output_hash: Digest::of(kept.output.as_str().as_bytes()),
                 output: kept.output,
                 seq: kept.seq,
                 duration_ms: kept.duration_ms,

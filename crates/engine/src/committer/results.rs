@@ -55,7 +55,7 @@ impl Committer {
         let keys: Vec<ResultKey> = places.collect();
         let results = (!keys.is_empty()).then(|| {
             let flights = Question::Flights { org, keys: keys.clone() };
-            [Question::Results { org, keys }, flights]
+            [Question::Results { org, keys, held: Vec::new() }, flights]
         });
         epochs.into_iter().chain(results.into_iter().flatten()).collect()
     }
@@ -79,8 +79,8 @@ impl Committer {
                     }
                 }
                 Answer::Results(found) => {
+                    let mut found = self.complete(org, found).into_iter();
                     let Some(entry) = self.states.get(run) else { break };
-                    let mut found = found.into_iter();
                     for lookup in &asked.lookups {
                         let under_keys: Vec<_> = found.by_ref().take(lookup.keys.len()).collect();
                         entry.state.learn_cached(lookup.step, under_keys.into_iter().flatten().next());

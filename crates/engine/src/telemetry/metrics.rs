@@ -122,6 +122,21 @@ const CACHE_MISSES: Metric = Metric::counter(
     &[],
     "Attempts of steps with a cache that had to run, on this node: no result was there, or none was wanted.",
 );
+const CACHE_READS: Metric = Metric::counter(
+    "milepost_cache_reads_total",
+    &["from"],
+    "Results that were found, by where their outputs were read; whether there is one always tells the database.",
+);
+const REDIS_DOWN: Metric =
+    Metric::gauge("milepost_redis_down", &[], "1 while the Redis that was asked for cannot be reached.");
+const REDIS_WRITTEN: Metric = Metric::counter("milepost_redis_written_total", &[], "Outputs that Redis took.");
+const REDIS_DROPPED: Metric = Metric::counter(
+    "milepost_redis_dropped_total",
+    &[],
+    "Outputs that Redis was not given: too many waited, or it did not take them.",
+);
+const REDIS_ERRORS: Metric =
+    Metric::counter("milepost_redis_errors_total", &[], "Requests to Redis that failed or took too long.");
 const DELIVERIES: Metric = Metric::counter(
     "milepost_outbox_deliveries_total",
     &["result"],
@@ -160,6 +175,11 @@ pub const METRICS: &[&Metric] = &[
     &ADOPTED,
     &CACHE_HITS,
     &CACHE_MISSES,
+    &CACHE_READS,
+    &REDIS_DOWN,
+    &REDIS_WRITTEN,
+    &REDIS_DROPPED,
+    &REDIS_ERRORS,
     &DELIVERIES,
     &DELIVERING,
     &ALERTS,
@@ -224,6 +244,12 @@ pub(crate) struct Metrics {
     pub(crate) adopted: Counter,
     cache_hits: Counter,
     cache_misses: Counter,
+    pub(crate) results_from_database: Counter,
+    pub(crate) results_from_redis: Counter,
+    pub(crate) redis_down: Gauge,
+    pub(crate) redis_written: Counter,
+    pub(crate) redis_dropped: Counter,
+    pub(crate) redis_errors: Counter,
     pub(crate) delivering: Gauge,
     deliveries: [(&'static str, Counter); 8],
     pub(crate) projector_lag_high: Counter,
@@ -265,6 +291,12 @@ impl Metrics {
             adopted: metrics::counter!(ADOPTED.name),
             cache_hits: metrics::counter!(CACHE_HITS.name),
             cache_misses: metrics::counter!(CACHE_MISSES.name),
+            results_from_database: CACHE_READS.with("database"),
+            results_from_redis: CACHE_READS.with("redis"),
+            redis_down: metrics::gauge!(REDIS_DOWN.name),
+            redis_written: metrics::counter!(REDIS_WRITTEN.name),
+            redis_dropped: metrics::counter!(REDIS_DROPPED.name),
+            redis_errors: metrics::counter!(REDIS_ERRORS.name),
             delivering: metrics::gauge!(DELIVERING.name),
             deliveries: RESULTS.map(|result| (result, DELIVERIES.with(result))),
             projector_lag_high: ALERTS.with("PROJECTOR_LAG_HIGH"),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use console::style;
-use milepost_engine::diagnose;
+use milepost_engine::{Finding, diagnose};
 
 use crate::config::places;
 use crate::context::Context;
@@ -12,7 +12,8 @@ use crate::output::{print_json, time};
 
 /// Look over the whole database: runs that nothing will wake, gaps in logs, lagging projections.
 ///
-/// Reads only, and everything. Exit status 0 when nothing was found, 1 otherwise.
+/// Reads only, and everything. Exit status 0 when nothing was found, 1 otherwise. What only makes things slower, such as a
+/// Redis (MILEPOST_REDIS) that does not answer, is a warning.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   milepost doctor
@@ -25,7 +26,8 @@ impl Doctor {
         context.refuse_server("doctor")?;
         let store = context.database.open_to_read().await?;
         let (_, blobs) = places::of_command(&context.database)?;
-        let diagnosis = diagnose(&store, blobs, time::now()).await?;
+        let mut diagnosis = diagnose(&store, blobs, time::now()).await?;
+        diagnosis.warnings.extend(look_at_redis(&context).await?);
         let healthy = diagnosis.findings.is_empty();
         if context.is_json() {
             print_json(&diagnosis)?;
@@ -34,10 +36,24 @@ impl Doctor {
                 let run = finding.run_id.map(|run| format!(" run {run}:")).unwrap_or_default();
                 crate::print_line(&format!("{}{run} {}", style(format!("{}:", finding.code)).red(), finding.message));
             }
+            for warning in &diagnosis.warnings {
+                let code = style(format!("warning: {}:", warning.code)).yellow();
+                crate::print_line(&format!("{code} {}", warning.message));
+            }
             let found =
                 if healthy { "nothing is wrong".to_owned() } else { format!("{} findings", diagnosis.findings.len()) };
             crate::print_line(&format!("{} runs, {} open; {found}", diagnosis.runs, diagnosis.open_runs));
         }
         Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+async fn look_at_redis(context: &Context) -> anyhow::Result<Option<Finding>> {
+    let Some(redis) = places::redis_of_command(&context.database)? else { return Ok(None) };
+    let away = redis.check().await.err();
+    Ok(away.map(|reason| Finding {
+        code: "redis_unreachable",
+        run_id: None,
+        message: format!("Redis does not answer; results of steps are read from the database alone ({reason})"),
+    }))
 }

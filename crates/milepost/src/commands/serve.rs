@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use milepost_api::KnownToken;
 
-use crate::config::values::{Listen, MostBytes, Retention};
+use crate::config::values::{Listen, MostBytes, RedisUrl, Retention};
 use crate::config::{Layer, Layers, ServerConfig, environment, file, shown};
 use crate::context::{Context, LimitFlags};
 use crate::logging;
@@ -43,6 +43,9 @@ pub(crate) struct Serve {
     /// Where large pieces of logs are kept: a folder, s3://bucket/prefix, gs://…, az://…, or `off` [env: MILEPOST_BLOBS]
     #[arg(long, value_name = "DIR|URL")]
     blobs: Option<String>,
+    /// A Redis that spares reading large results of steps from the database: redis://…, rediss://…, or `off` [env: MILEPOST_REDIS]
+    #[arg(long, value_name = "URL")]
+    redis: Option<RedisUrl>,
     /// Steps carried out at once [env: MILEPOST_INLINE_CONCURRENCY] [default: 256]
     #[arg(long, value_name = "N")]
     concurrency: Option<NonZeroUsize>,
@@ -125,6 +128,7 @@ impl Serve {
             db: db.map(ToOwned::to_owned),
             data: self.data.clone(),
             blobs: self.blobs.clone(),
+            redis: self.redis.clone(),
             inline_concurrency: self.concurrency,
             allow_shell: self.allow_shell,
             allow_private_http: self.allow_private_http,

@@ -34,7 +34,7 @@ pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, R
     })
 }
 
-/// Only where secrets are looked for and blobs are kept.
+/// Only where secrets are looked for, blobs are kept and Redis is.
 pub(crate) fn read_places(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, Refusal> {
     with_places(Layer::default(), variable)
 }
@@ -43,6 +43,8 @@ fn with_places(layer: Layer, variable: impl Fn(&str) -> Option<String>) -> Resul
     let given = |setting: Setting| variable(setting.variable).filter(|text| !text.trim().is_empty());
     Ok(Layer {
         blobs: given(settings::BLOBS),
+        redis: parsed(&given, settings::REDIS)?,
+        cache_redis_ttl: parsed(&given, settings::CACHE_REDIS_TTL)?,
         secrets_key: parsed(&given, settings::SECRETS_KEY)?,
         secrets_key_file: given(settings::SECRETS_KEY_FILE).map(Into::into),
         secrets_folder: given(settings::SECRETS_FOLDER).map(Into::into),
@@ -129,6 +131,8 @@ mod tests {
             ("MILEPOST_TOKEN_HASHES", "sha256:1"),
             ("MILEPOST_TOKEN_HASHES", "ci=sha256:1"),
             ("MILEPOST_RETENTION", "9y"),
+            ("MILEPOST_REDIS", "http://:hunter2@h"),
+            ("MILEPOST_CACHE_REDIS_TTL", "off"),
             ("MILEPOST_CACHE_TTL", "9y"),
             ("MILEPOST_CACHE_BYTES", "10"),
             ("MILEPOST_CHAIN_DEPTH", "51"),

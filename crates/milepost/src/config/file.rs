@@ -13,7 +13,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::layer::Layer;
-use super::values::{ChainDepth, Grace, Headers, Listen, LogFormat, MostBytes, PushSecrets, Retention};
+use super::values::{
+    ChainDepth, Grace, Headers, Lasting, Listen, LogFormat, MostBytes, PushSecrets, RedisUrl, Retention,
+};
 use crate::output::error::Refusal;
 
 /// The file that is read when none is named, if it is there.
@@ -27,6 +29,8 @@ struct File {
     db: Option<String>,
     data: Option<PathBuf>,
     blobs: Option<String>,
+    #[serde(deserialize_with = "text")]
+    redis: Option<RedisUrl>,
     inline_concurrency: Option<NonZeroUsize>,
     allow_shell: Option<bool>,
     allow_private_http: Option<bool>,
@@ -89,6 +93,8 @@ struct Cache {
     ttl: Option<Retention>,
     #[serde(deserialize_with = "text")]
     bytes: Option<MostBytes>,
+    #[serde(deserialize_with = "text")]
+    redis_ttl: Option<Lasting>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -151,6 +157,7 @@ fn parse(source: &str) -> Result<Layer, toml::de::Error> {
         db: file.db,
         data: file.data,
         blobs: file.blobs,
+        redis: file.redis,
         inline_concurrency: file.inline_concurrency,
         allow_shell: file.allow_shell,
         allow_private_http: file.allow_private_http,
@@ -167,6 +174,7 @@ fn parse(source: &str) -> Result<Layer, toml::de::Error> {
         retention: file.retention.completed_runs,
         cache_ttl: file.cache.ttl,
         cache_bytes: file.cache.bytes,
+        cache_redis_ttl: file.cache.redis_ttl,
         chain_depth: file.definitions.chain_depth,
         gc_grace: file.definitions.gc_grace,
         traces_endpoint: file.traces.endpoint,
@@ -214,10 +222,10 @@ mod tests {
         let hash = TokenHash::of("secret");
         let named = KnownToken { name: Some("ci".to_owned()), hash };
         let layer = parse(&format!(
-            "listen = '0.0.0.0:80'\ndb = 'a.db'\ndata = 'd'\nblobs = 's3://b'\ninline_concurrency = 3\nallow_shell = true\n\
+            "listen = '0.0.0.0:80'\ndb = 'a.db'\ndata = 'd'\nblobs = 's3://b'\nredis = 'redis://h'\ninline_concurrency = 3\nallow_shell = true\n\
              allow_private_http = false\ndrain_seconds = 5\n[auth]\ntokens = ['{hash}', 'ci={hash}']\ninsecure_no_auth = true\n\
              [secrets]\nkey = '{}'\nkey_file = 'k'\nfolder = '/run/secrets'\nenv_prefix = ''\n\
-             [retention]\ncompleted_runs = '30d'\n[cache]\nttl = 'off'\nbytes = '10GB'\n[definitions]\nchain_depth = 20\ngc_grace = 'never'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
+             [retention]\ncompleted_runs = '30d'\n[cache]\nttl = 'off'\nbytes = '10GB'\nredis_ttl = '5m'\n[definitions]\nchain_depth = 20\ngc_grace = 'never'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
              service_name = 's'\n[log]\nformat = 'json'\n[limits]\nsteps = 10\n",
             "0a".repeat(32)
         ))
@@ -226,6 +234,7 @@ mod tests {
         assert_eq!((layer.tokens, layer.blobs.as_deref()), (Some(vec![hash.into(), named]), Some("s3://b")));
         assert_eq!(layer.retention.unwrap().to_string(), "30d");
         assert_eq!((layer.cache_ttl.unwrap().0, layer.cache_bytes.unwrap().0), (None, Some(10_000_000_000)));
+        assert_eq!((layer.redis.unwrap().0.as_deref(), layer.cache_redis_ttl.unwrap().0), (Some("redis://h"), 300));
         assert_eq!((layer.chain_depth.unwrap().0, layer.gc_grace.unwrap().0), (20, None));
         assert!(layer.secrets_key.is_some_and(|keys| !keys.is_empty()));
         assert_eq!(layer.secrets_env_prefix.as_deref(), Some(""));
@@ -252,6 +261,8 @@ mod tests {
             ("listen = 7400", ":1:10: invalid type: integer `7400`"),
             ("inline_concurrency = 0", ":1:22: invalid value: integer `0`"),
             ("[retention]\ncompleted_runs = '9y'", ":2:18: `9y` is not a time span"),
+            ("redis = 'h:6379'", ":1:9: the address of Redis cannot be used"),
+            ("[cache]\nredis_ttl = 'off'", ":2:13: `off` is not a time span"),
             ("[cache]\nbytes = '10'", ":2:9: `10` is not a size"),
             ("[definitions]\nchain_depth = 51", ":2:15: a chain has 1 to 50 patches"),
             ("[definitions]\ngc_grace = 'off'", ":2:12: `off` is not a time span"),

@@ -9,7 +9,9 @@ use milepost_api::KnownToken;
 use milepost_engine::secrets::Keyring;
 
 use super::settings::Setting;
-use super::values::{ChainDepth, Grace, Headers, Listen, LogFormat, MostBytes, PushSecrets, Retention};
+use super::values::{
+    ChainDepth, Grace, Headers, Lasting, Listen, LogFormat, MostBytes, PushSecrets, RedisUrl, Retention,
+};
 
 /// What one place says; what it leaves out is left to the others.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +20,7 @@ pub(crate) struct Layer {
     pub(crate) db: Option<String>,
     pub(crate) data: Option<PathBuf>,
     pub(crate) blobs: Option<String>,
+    pub(crate) redis: Option<RedisUrl>,
     pub(crate) inline_concurrency: Option<NonZeroUsize>,
     pub(crate) allow_shell: Option<bool>,
     pub(crate) allow_private_http: Option<bool>,
@@ -34,6 +37,7 @@ pub(crate) struct Layer {
     pub(crate) retention: Option<Retention>,
     pub(crate) cache_ttl: Option<Retention>,
     pub(crate) cache_bytes: Option<MostBytes>,
+    pub(crate) cache_redis_ttl: Option<Lasting>,
     pub(crate) chain_depth: Option<ChainDepth>,
     pub(crate) gc_grace: Option<Grace>,
     pub(crate) traces_endpoint: Option<String>,

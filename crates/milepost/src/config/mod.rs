@@ -32,7 +32,7 @@ use crate::keyfile;
 use crate::output::error::Refusal;
 pub(crate) use layer::{Layer, Layers, Source, Sourced};
 pub(crate) use print::shown;
-use values::{ChainDepth, Grace, Headers, Listen, LogFormat, MostBytes, PushSecrets, Retention};
+use values::{ChainDepth, Grace, Headers, Lasting, Listen, LogFormat, MostBytes, PushSecrets, RedisUrl, Retention};
 
 /// Where `dev` and `serve` keep what they keep.
 const DATA: &str = "./.milepost";
@@ -61,6 +61,7 @@ pub(crate) struct ServerConfig {
     pub(crate) insecure_no_auth: Sourced<bool>,
     /// An address or a folder. By default beside an SQLite file; on Postgres nowhere.
     pub(crate) blobs: Sourced<Option<String>>,
+    pub(crate) redis: Sourced<RedisUrl>,
     pub(crate) secrets_key: Sourced<Keyring>,
     /// By default beside an SQLite file, else in the data folder, if it is there.
     pub(crate) secrets_key_file: Sourced<PathBuf>,
@@ -72,6 +73,7 @@ pub(crate) struct ServerConfig {
     pub(crate) retention: Sourced<Retention>,
     pub(crate) cache_ttl: Sourced<Retention>,
     pub(crate) cache_bytes: Sourced<MostBytes>,
+    pub(crate) cache_redis_ttl: Sourced<Lasting>,
     pub(crate) chain_depth: Sourced<ChainDepth>,
     pub(crate) gc_grace: Sourced<Grace>,
     pub(crate) traces_endpoint: Sourced<Option<String>>,
@@ -110,6 +112,7 @@ impl ServerConfig {
                 Some(named) => named.map(|text| Some(text).filter(|text| text != OFF)),
                 None => Sourced::default(beside.as_ref().map(|folder| folder.join(BLOBS).display().to_string())),
             },
+            redis: or(layers.pick(settings::REDIS, |layer| layer.redis.clone()), RedisUrl::OFF),
             secrets_key: or(layers.pick(settings::SECRETS_KEY, |layer| layer.secrets_key.clone()), Keyring::default()),
             secrets_key_file: or(
                 layers.pick(settings::SECRETS_KEY_FILE, |layer| layer.secrets_key_file.clone()),
@@ -144,6 +147,10 @@ impl ServerConfig {
             retention: or(layers.pick(settings::RETENTION, |layer| layer.retention), Retention::DEFAULT),
             cache_ttl: or(layers.pick(settings::CACHE_TTL, |layer| layer.cache_ttl), Retention::OF_RESULTS),
             cache_bytes: or(layers.pick(settings::CACHE_BYTES, |layer| layer.cache_bytes), MostBytes::OFF),
+            cache_redis_ttl: or(
+                layers.pick(settings::CACHE_REDIS_TTL, |layer| layer.cache_redis_ttl),
+                Lasting::IN_REDIS,
+            ),
             chain_depth: or(layers.pick(settings::CHAIN_DEPTH, |layer| layer.chain_depth), ChainDepth::DEFAULT),
             gc_grace: or(layers.pick(settings::GC_GRACE, |layer| layer.gc_grace), Grace::DEFAULT),
             traces_endpoint: layers

@@ -1,5 +1,8 @@
-//! Where secrets are looked for and blobs are kept, as the settings say it.
+//! Where secrets are looked for, blobs are kept and Redis is, as the settings say it.
 
+use std::time::Duration;
+
+use milepost_engine::cache::RedisConfig;
 use milepost_engine::secrets::SecretsConfig;
 use milepost_store::blobs::Blobs;
 
@@ -27,6 +30,17 @@ impl ServerConfig {
         })
     }
 
+    /// The Redis in front of the database, if there is to be one.
+    ///
+    /// # Errors
+    /// Its address cannot be used.
+    pub(crate) fn redis(&self) -> Result<Option<RedisConfig>, Refusal> {
+        let Some(url) = &self.redis.value.0 else { return Ok(None) };
+        let ttl = Duration::from_secs(self.cache_redis_ttl.value.0);
+        let bad = |error| Refusal::new("bad_config", format!("{}: {error}", self.redis.from));
+        RedisConfig::new(url, ttl).map(Some).map_err(bad)
+    }
+
     /// Opens the blob store. A folder that is named is made; the one beside the database only when there is need of it.
     ///
     /// # Errors
@@ -46,6 +60,16 @@ impl ServerConfig {
 /// The settings of these two for a command that opens a database itself: what the environment says, else beside an SQLite
 /// file.
 pub(crate) fn of_command(database: &Database) -> Result<(SecretsConfig, Option<Blobs>), Refusal> {
+    let config = config_of_command(database)?;
+    Ok((config.secrets()?, config.blobs()?))
+}
+
+/// The Redis that the environment names for such a command.
+pub(crate) fn redis_of_command(database: &Database) -> Result<Option<RedisConfig>, Refusal> {
+    config_of_command(database)?.redis()
+}
+
+fn config_of_command(database: &Database) -> Result<ServerConfig, Refusal> {
     let db = match database {
         Database::Sqlite(path) => path.display().to_string(),
         Database::Postgres(url) => url.clone(),
@@ -55,8 +79,7 @@ pub(crate) fn of_command(database: &Database) -> Result<(SecretsConfig, Option<B
         flags: Layer { db: Some(db), ..Layer::default() },
         file: None,
     };
-    let config = ServerConfig::new(&layers)?;
-    Ok((config.secrets()?, config.blobs()?))
+    ServerConfig::new(&layers)
 }
 
 #[cfg(test)]

@@ -63,6 +63,7 @@ impl ServerConfig {
             "db" => (text(shown(&self.db.value)), &self.db.from),
             "data" => (text(self.data.value.display().to_string()), &self.data.from),
             "blobs" => (text(self.blobs.value.clone().unwrap_or_else(|| OFF.to_owned())), &self.blobs.from),
+            "redis" => (text(self.redis.value.to_string()), &self.redis.from),
             "inline_concurrency" => (number(self.inline_concurrency.value), &self.inline_concurrency.from),
             "allow_shell" => (Some(self.allow_shell.value.into()), &self.allow_shell.from),
             "allow_private_http" => (Some(self.allow_private_http.value.into()), &self.allow_private_http.from),
@@ -88,6 +89,7 @@ impl ServerConfig {
             "retention.completed_runs" => (text(self.retention.value.to_string()), &self.retention.from),
             "cache.ttl" => (text(self.cache_ttl.value.to_string()), &self.cache_ttl.from),
             "cache.bytes" => (text(self.cache_bytes.value.to_string()), &self.cache_bytes.from),
+            "cache.redis_ttl" => (text(self.cache_redis_ttl.value.to_string()), &self.cache_redis_ttl.from),
             "definitions.chain_depth" => (number(self.chain_depth.value.0), &self.chain_depth.from),
             "definitions.gc_grace" => (text(self.gc_grace.value.to_string()), &self.gc_grace.from),
             "traces.endpoint" => {

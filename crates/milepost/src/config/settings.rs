@@ -23,6 +23,7 @@ settings! {
     DB: "db", "MILEPOST_DB", Some("--db");
     DATA: "data", "MILEPOST_DATA", Some("--data");
     BLOBS: "blobs", "MILEPOST_BLOBS", Some("--blobs");
+    REDIS: "redis", "MILEPOST_REDIS", Some("--redis");
     INLINE_CONCURRENCY: "inline_concurrency", "MILEPOST_INLINE_CONCURRENCY", Some("--concurrency");
     ALLOW_SHELL: "allow_shell", "MILEPOST_ALLOW_SHELL", Some("--allow-shell");
     ALLOW_PRIVATE_HTTP: "allow_private_http", "MILEPOST_ALLOW_PRIVATE_HTTP", Some("--allow-private-http");
@@ -39,6 +40,7 @@ settings! {
     RETENTION: "retention.completed_runs", "MILEPOST_RETENTION", Some("--retention");
     CACHE_TTL: "cache.ttl", "MILEPOST_CACHE_TTL", Some("--cache-ttl");
     CACHE_BYTES: "cache.bytes", "MILEPOST_CACHE_BYTES", Some("--cache-bytes");
+    CACHE_REDIS_TTL: "cache.redis_ttl", "MILEPOST_CACHE_REDIS_TTL", None;
     CHAIN_DEPTH: "definitions.chain_depth", "MILEPOST_CHAIN_DEPTH", None;
     GC_GRACE: "definitions.gc_grace", "MILEPOST_GC_GRACE", None;
     TRACES_ENDPOINT: "traces.endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", None;

@@ -52,6 +52,31 @@ fn span(f: &mut fmt::Formatter<'_>, seconds: u64) -> fmt::Result {
     unit.map_or(Ok(()), |(name, unit)| write!(f, "{}{name}", seconds / unit))
 }
 
+/// So many seconds; there is no end of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lasting(pub(crate) u64);
+
+impl Lasting {
+    /// Of what is in Redis.
+    pub(crate) const IN_REDIS: Lasting = Lasting(3600);
+}
+
+impl FromStr for Lasting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Lasting, String> {
+        seconds(text).map(Lasting).ok_or_else(|| {
+            format!("`{text}` is not a time span; write a number and one of s, m, h, d, w, as in \"1h\"")
+        })
+    }
+}
+
+impl fmt::Display for Lasting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        span(f, self.0)
+    }
+}
+
 /// How many seconds definitions that nothing leads to are kept; without it none is removed unless somebody asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grace(pub(crate) Option<u64>);

@@ -5,10 +5,11 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
+use milepost_engine::cache::RedisConfig;
 use serde::Deserialize;
 
 pub(crate) use super::size::MostBytes;
-pub(crate) use super::span::{Grace, Retention};
+pub(crate) use super::span::{Grace, Lasting, Retention};
 
 /// Where a server listens. `localhost` stands for 127.0.0.1, so that one address is meant and not two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,38 @@ impl FromStr for PushSecrets {
 impl fmt::Debug for PushSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} secrets", self.0.len())
+    }
+}
+
+/// Where Redis is, if anywhere. Shown without its password.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct RedisUrl(pub(crate) Option<String>);
+
+impl RedisUrl {
+    pub(crate) const OFF: RedisUrl = RedisUrl(None);
+}
+
+impl FromStr for RedisUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<RedisUrl, String> {
+        if text == super::OFF {
+            return Ok(RedisUrl::OFF);
+        }
+        RedisConfig::new(text, RedisConfig::TTL).map_err(|error| error.to_string())?;
+        Ok(RedisUrl(Some(text.to_owned())))
+    }
+}
+
+impl fmt::Display for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.as_deref().map_or_else(|| super::OFF.to_owned(), masked_url))
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -238,5 +271,16 @@ mod tests {
         assert_eq!(masked_url("postgres://u@h/d"), "postgres://u@h/d");
         assert_eq!(masked_url("postgres://h:5432/d"), "postgres://h:5432/d");
         assert_eq!(masked_url("runs.db"), "runs.db");
+    }
+
+    #[test]
+    fn a_redis_is_somewhere_or_off() {
+        let shown = |text: &str| text.parse::<RedisUrl>().map(|url| format!("{url} {url:?}"));
+        let masked = "rediss://:********@h:6380/2";
+        assert_eq!(shown("rediss://:hunter2@h:6380/2"), Ok(format!("{masked} {masked}")));
+        assert_eq!(shown("off"), Ok("off off".to_owned()));
+        for wrong in ["", "h", "http://:hunter2@h"] {
+            assert!(shown(wrong).is_err_and(|error| !error.contains("hunter2")), "{wrong}");
+        }
     }
 }

@@ -174,6 +174,7 @@ fn engine_config(config: &ServerConfig) -> Result<Config, Refusal> {
         cache: CacheConfig {
             ttl: config.cache_ttl.value.0.map(Duration::from_secs),
             bytes: config.cache_bytes.value.0,
+            redis: config.redis()?,
         },
         definitions: DefinitionsConfig {
             chain_depth: config.chain_depth.value.0,

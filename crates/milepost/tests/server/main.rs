@@ -17,6 +17,9 @@ mod moto;
 mod postgres;
 mod push;
 mod receiver;
+mod redis;
+#[path = "../../../engine/tests/redis/server.rs"]
+mod redis_server;
 mod secrets;
 mod watched;
 mod watching;

@@ -15,6 +15,7 @@ mod workflows;
 use std::sync::{Arc, Mutex};
 
 use milepost_core::limits::Limits;
+use milepost_engine::cache::CacheConfig;
 use milepost_engine::definitions::Definitions;
 use milepost_engine::skills::{BuiltInOptions, LogLine, LogSink, Skills};
 use milepost_engine::telemetry::OtlpConfig;
@@ -108,7 +109,8 @@ impl Local {
     async fn begin(&self, settings: RunSettings) -> anyhow::Result<()> {
         let (log, logs) = settings.logs.then(log_channel).unzip();
         let config = config(&self.database, settings.limits, settings.private_addresses, log)?;
-        let config = Config { inline_concurrency: settings.concurrency, traces: traces()?, ..config };
+        let cache = CacheConfig { redis: places::redis_of_command(&self.database)?, ..CacheConfig::default() };
+        let config = Config { inline_concurrency: settings.concurrency, traces: traces()?, cache, ..config };
         let engine = Engine::open_with(self.store.clone(), config).await?;
         self.engine.set(engine)?;
         *self.logs.lock().expect("no holder of this lock panics") = logs;

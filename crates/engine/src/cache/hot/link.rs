@@ -1,0 +1,131 @@
+//! The connection to Redis, while there is one.
+//!
+//! **Invariant:** whoever finds it broken takes it away, and from then on nobody asks until the keeper has made a new one.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use milepost_core::hash::Digest;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError};
+use tokio::sync::Notify;
+
+use super::writer::Entry;
+use crate::telemetry::metrics::Metrics;
+
+/// How long making a connection and a word of the keeper or the writer may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Whoever waited for less has not seen that Redis is slow.
+const FAIR: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+pub(super) struct Link {
+    connection: Mutex<Option<MultiplexedConnection>>,
+    /// It was taken away.
+    broken: Notify,
+    metrics: Arc<Metrics>,
+}
+
+/// The connection is of no more use.
+fn is_lost(error: &RedisError) -> bool {
+    error.is_io_error() || error.is_timeout() || error.is_connection_dropped() || error.is_unrecoverable_error()
+}
+
+/// A new connection to somebody who answers what will be asked: a cluster, say, does not give two names at once.
+pub(super) async fn connect(client: &redis::Client) -> Result<MultiplexedConnection, RedisError> {
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENCE)).set_response_timeout(Some(PATIENCE));
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+    redis::cmd("MGET").arg(&["milepost:a", "milepost:b"]).exec_async(&mut connection).await?;
+    Ok(connection)
+}
+
+impl Link {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Link {
+        metrics.redis_down.set(1.0);
+        Link { connection: Mutex::default(), broken: Notify::new(), metrics }
+    }
+
+    fn connection(&self) -> Option<MultiplexedConnection> {
+        self.connection.lock().expect("no holder of this lock panics").clone()
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.connection.lock().expect("no holder of this lock panics").is_some()
+    }
+
+    pub(super) fn set(&self, connection: MultiplexedConnection) {
+        *self.connection.lock().expect("no holder of this lock panics") = Some(connection);
+        self.metrics.redis_down.set(0.0);
+    }
+
+    fn take_away(&self, reason: &dyn std::fmt::Display) {
+        self.metrics.redis_errors.increment(1);
+        if self.connection.lock().expect("no holder of this lock panics").take().is_some() {
+            self.metrics.redis_down.set(1.0);
+            tracing::warn!(%reason, "Redis does not answer; results are read from the database until it does");
+            self.broken.notify_one();
+        }
+    }
+
+    /// Waits until the connection is found broken.
+    pub(super) async fn broken(&self) {
+        self.broken.notified().await;
+    }
+
+    /// The values of these names, in order. `None`: Redis is away, or took too long.
+    pub(super) async fn get(&self, names: &[String], within: Duration) -> Option<Vec<Option<Vec<u8>>>> {
+        let mut connection = self.connection()?;
+        let mut command = redis::cmd("MGET");
+        command.arg(names);
+        match tokio::time::timeout(within, command.query_async::<Vec<Option<Vec<u8>>>>(&mut connection)).await {
+            Ok(Ok(values)) if values.len() == names.len() => Some(values),
+            Ok(Ok(_)) => {
+                self.take_away(&"it answered something else");
+                None
+            }
+            Ok(Err(error)) => {
+                self.take_away(&error);
+                None
+            }
+            Err(_) => {
+                if within >= FAIR {
+                    self.take_away(&format_args!("no answer within {} ms", within.as_millis()));
+                }
+                None
+            }
+        }
+    }
+
+    /// Writes all of these. Answers whether that was done.
+    pub(super) async fn set_all(&self, entries: &[Entry], ttl: Duration) -> bool {
+        let Some(mut connection) = self.connection() else { return false };
+        let mut pipeline = Pipeline::with_capacity(entries.len());
+        for Entry { name, hash, output } in entries {
+            let Digest(hash) = hash;
+            let value = [&hash[..], output.as_str().as_bytes()].concat();
+            pipeline.cmd("SET").arg(name).arg(value).arg("EX").arg(ttl.as_secs()).ignore();
+        }
+        match pipeline.exec_async(&mut connection).await {
+            Ok(()) => true,
+            // It is there and will not take it: full, or not to be written to.
+            Err(error) if !is_lost(&error) => {
+                self.metrics.redis_errors.increment(1);
+                tracing::debug!(%error, "Redis does not take results");
+                false
+            }
+            Err(error) => {
+                self.take_away(&error);
+                false
+            }
+        }
+    }
+
+    /// Sees whether somebody still answers.
+    pub(super) async fn look(&self) {
+        let Some(mut connection) = self.connection() else { return };
+        if let Err(error) = Cmd::ping().exec_async(&mut connection).await {
+            self.take_away(&error);
+        }
+    }
+}
