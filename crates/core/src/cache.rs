@@ -14,6 +14,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::artifact::Beyond;
 use crate::canonical;
 use crate::event::StepRef;
 use crate::hash::Digest;
@@ -152,6 +153,8 @@ pub struct Cached {
     /// The run that made it, and its event. Both may be forgotten by now.
     pub run: RunId,
     pub seq: u64,
+    /// Files that it names.
+    pub beyond: Option<Box<Beyond>>,
 }
 
 /// A result that is being made.

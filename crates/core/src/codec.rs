@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::artifact::{Artifact, Beyond, BlobRef};
 use crate::cache::Trust;
 use crate::event::{BaseRun, Body, ErrorInfo, Event, Lease, ParentStep, Queued, Reused, Started, StepRef};
 use crate::hash::Digest;
@@ -86,6 +87,7 @@ fn idempotency_key(event: &Event, run: RunId, step_id: Option<&str>, plan: &Dige
             write!(occasion, "{attempt}@{}", event.parent.unwrap_or(0))
         }
         (Body::RunContinued { count }, _) => write!(occasion, "{count}"),
+        (Body::ArtifactRecorded(artifact), _) => write!(occasion, "{}", artifact.id),
         (Body::RunFailed { .. } | Body::RunCompleted, _) => write!(occasion, "{}", event.parent.unwrap_or(0)),
         (_, Some(signal)) if event.step.is_none() => write!(occasion, "{signal}"),
         _ => write!(occasion, "{attempt}"),
@@ -218,6 +220,17 @@ struct StartedData {
 struct CompletedData {
     #[serde(default, deserialize_with = "some")]
     output: Option<Json>,
+    #[serde(default)]
+    output_blob: Option<BlobRef>,
+    #[serde(default)]
+    artifacts: Vec<Artifact>,
+}
+
+impl CompletedData {
+    fn beyond(self) -> Option<Box<Beyond>> {
+        let beyond = Beyond { output_blob: self.output_blob, artifacts: self.artifacts };
+        (!beyond.is_empty()).then(|| Box::new(beyond))
+    }
 }
 
 /// An output that is `null` is an output.
@@ -240,12 +253,32 @@ struct SkippedData {
     reason: SkipReason,
 }
 
-/// The output follows; it is written by hand.
-#[derive(Serialize, Deserialize)]
+/// What is read of it but its output and its files.
+#[derive(Deserialize)]
+struct ReusedHead {
+    cache_key: Digest,
+    input_hash: Digest,
+    from: ReusedFrom,
+}
+
+/// The output goes before it; it is written by hand.
+#[derive(Serialize)]
 struct ReusedData {
     cache_key: Digest,
     input_hash: Digest,
     from: ReusedFrom,
+    #[serde(flatten)]
+    beyond: Beyond,
+}
+
+#[derive(Serialize)]
+struct RecordedData<'a> {
+    artifact: &'a Artifact,
+}
+
+#[derive(Deserialize)]
+struct ArtifactData {
+    artifact: Artifact,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -292,13 +325,15 @@ fn encode_data(body: &Body, plan: &Plan) -> Json {
     match body {
         Body::StepStarted(started) => encode_started(started),
         // Written by hand: the output is text already and need not be read again.
-        Body::StepCompleted { output: Some(output) } => {
+        Body::StepCompleted { output: Some(output), beyond: None } => {
             let mut data = String::with_capacity(output.len() + 12);
             data.push_str("{\"output\":");
             data.push_str(output.as_str());
             data.push('}');
             Json::trusted(data)
         }
+        Body::StepCompleted { output, beyond: Some(beyond) } => with_output(output.as_ref(), &text(beyond)),
+        Body::ArtifactRecorded(artifact) => text(&RecordedData { artifact }),
         Body::RunQueued(queued) => encode_queued(queued, plan),
         Body::RunFailed { error } | Body::StepFailed { error } => text(&ErrorData { error: error.clone() }),
         Body::RunCancelled { reason } | Body::RunTerminated { reason } => text(&ReasonData { reason: reason.clone() }),
@@ -318,6 +353,14 @@ fn encode_data(body: &Body, plan: &Plan) -> Json {
         }),
         Body::SignalRejected { name, reason } => text(&RejectedData { name: name.clone(), reason: reason.clone() }),
         _ => Json::trusted("{}"),
+    }
+}
+
+/// An object with an output in front of what it has.
+fn with_output(output: Option<&Json>, rest: &Json) -> Json {
+    match output {
+        None => rest.clone(),
+        Some(output) => Json::trusted(format!("{{\"output\":{},{}", output.as_str(), &rest.as_str()[1..])),
     }
 }
 
@@ -354,9 +397,10 @@ fn encode_started(started: &Started) -> Json {
 
 fn encode_reused(reused: &Reused) -> Json {
     let from = ReusedFrom { run: reused.run, seq: reused.seq };
-    let rest = text(&ReusedData { cache_key: reused.key, input_hash: reused.input_hash, from });
-    let (reason, output) = (SkipReason::CacheHit, reused.output.as_str());
-    Json::trusted(format!("{{\"reason\":\"{reason}\",\"output\":{output},{}", &rest.as_str()[1..]))
+    let beyond = reused.beyond.as_deref().cloned().unwrap_or_default();
+    let rest = text(&ReusedData { cache_key: reused.key, input_hash: reused.input_hash, from, beyond });
+    let rest = with_output(reused.output.as_ref(), &rest);
+    Json::trusted(format!("{{\"reason\":\"{}\",{}", SkipReason::CacheHit, &rest.as_str()[1..]))
 }
 
 fn encode_queued(queued: &Queued, plan: &Plan) -> Json {
@@ -407,7 +451,11 @@ fn decode_data(event_type: &str, data: &str, plan: &Plan) -> Result<Body, String
         "RunContinued" => Body::RunContinued { count: read::<ContinuedData>(data)?.count },
         "RunPatched" => Body::RunPatched(Box::new(patched::decode(data, plan)?)),
         "StepStarted" => Body::StepStarted(decode_started(read(data)?)?),
-        "StepCompleted" => Body::StepCompleted { output: read::<CompletedData>(data)?.output },
+        "StepCompleted" => {
+            let mut completed: CompletedData = read(data)?;
+            Body::StepCompleted { output: completed.output.take(), beyond: completed.beyond() }
+        }
+        "ArtifactRecorded" => Body::ArtifactRecorded(Box::new(read::<ArtifactData>(data)?.artifact)),
         "StepFailed" => Body::StepFailed { error: read::<ErrorData>(data)?.error },
         "StepSkipped" => decode_skipped(data)?,
         "StepRetryScheduled" => decode_retry(read(data)?, plan)?,
@@ -425,9 +473,13 @@ fn decode_skipped(data: &str) -> Result<Body, String> {
     if reason != SkipReason::CacheHit {
         return Ok(Body::StepSkipped { reason });
     }
-    let ReusedData { cache_key, input_hash, from } = read(data)?;
-    let output = read::<CompletedData>(data)?.output.ok_or("it has no output")?;
-    let reused = Reused { key: cache_key, input_hash, output, run: from.run, seq: from.seq };
+    let ReusedHead { cache_key, input_hash, from } = read(data)?;
+    let mut completed: CompletedData = read(data)?;
+    if completed.output.is_none() && completed.output_blob.is_none() {
+        return Err("it has no output".to_owned());
+    }
+    let (output, beyond) = (completed.output.take(), completed.beyond());
+    let reused = Reused { key: cache_key, input_hash, output, run: from.run, seq: from.seq, beyond };
     Ok(Body::StepReused(Box::new(reused)))
 }
 
@@ -543,6 +595,15 @@ pub fn carried_value(row: &EventRow) -> Result<Option<Json>, Unreadable> {
         _ => Err("it carries no value".to_owned()),
     };
     read.map_err(|reason| Unreadable { seq: row.seq, event_type: row.event_type.to_string(), reason })
+}
+
+/// Where the output of a row is, if it is too large for the log.
+#[must_use]
+pub fn carried_blob(row: &EventRow) -> Option<BlobRef> {
+    if !matches!(&*row.event_type, "StepCompleted" | "StepSkipped") || !row.data.as_str().contains("\"output_blob\"") {
+        return None;
+    }
+    read::<CompletedData>(row.data.as_str()).ok()?.output_blob
 }
 
 /// Whose results the steps of a run may have, as its first event has it.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::artifact::{Artifact, Beyond};
 use crate::cache::Trust;
 use crate::hash::Digest;
 use crate::id::{EventId, NodeId, OrgId, RunId, SignalId, TaskId};
@@ -122,9 +123,10 @@ pub enum Body {
     /// The definition was changed: from here on the run follows another plan.
     RunPatched(Box<Patched>),
     StepStarted(Started),
-    /// Without an output of its own: the list of its items' outputs.
+    /// Without an output of its own: the list of its items' outputs, or what `beyond` says.
     StepCompleted {
         output: Option<Json>,
+        beyond: Option<Box<Beyond>>,
     },
     StepFailed {
         error: ErrorInfo,
@@ -142,6 +144,8 @@ pub enum Body {
         /// Asked for by an operator: attempts are counted anew.
         operator: bool,
     },
+    /// Of the run, or of a step of it.
+    ArtifactRecorded(Box<Artifact>),
     SignalAccepted {
         name: String,
         step: Option<StepRef>,
@@ -258,11 +262,14 @@ pub struct Started {
 pub struct Reused {
     pub key: Digest,
     pub input_hash: Digest,
-    pub output: Json,
+    /// In the blob store if there is none: then `beyond` says where.
+    pub output: Option<Json>,
     /// The run that made it.
     pub run: RunId,
     /// That run's event.
     pub seq: u64,
+    /// Files that it leaves to this run.
+    pub beyond: Option<Box<Beyond>>,
 }
 
 /// A step in the hands of a worker.
@@ -294,6 +301,7 @@ impl Body {
             Body::StepFailed { .. } => "StepFailed",
             Body::StepSkipped { .. } | Body::StepReused(_) => "StepSkipped",
             Body::StepRetryScheduled { .. } => "StepRetryScheduled",
+            Body::ArtifactRecorded(_) => "ArtifactRecorded",
             Body::SignalAccepted { .. } => "SignalAccepted",
             Body::SignalRejected { .. } => "SignalRejected",
         }
@@ -320,8 +328,9 @@ impl Body {
     pub fn size(&self) -> u64 {
         let variable = match self {
             Body::RunQueued(queued) => queued.payload.len(),
-            Body::StepCompleted { output: Some(output) } => output.len(),
-            Body::StepReused(reused) => reused.output.len(),
+            Body::StepCompleted { output, beyond } => carried(output.as_ref(), beyond.as_deref()),
+            Body::StepReused(reused) => carried(reused.output.as_ref(), reused.beyond.as_deref()),
+            Body::ArtifactRecorded(artifact) => 200 + artifact.metadata.len(),
             Body::SignalAccepted { payload, .. } => payload.len(),
             Body::RunFailed { error } | Body::StepFailed { error } => error.message.len(),
             Body::StepRetryScheduled { reset, .. } => reset.len() * 16,
@@ -330,6 +339,10 @@ impl Body {
         };
         128 + variable as u64
     }
+}
+
+fn carried(output: Option<&Json>, beyond: Option<&Beyond>) -> usize {
+    output.map_or(0, Json::len) + beyond.map_or(0, Beyond::size)
 }
 
 impl Patched {

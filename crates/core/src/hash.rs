@@ -28,6 +28,21 @@ impl Digest {
     }
 }
 
+/// A digest of what comes piece by piece.
+#[derive(Clone, Debug, Default)]
+pub struct Hashing(Sha256);
+
+impl Hashing {
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    #[must_use]
+    pub fn finish(self) -> Digest {
+        Digest(self.0.finalize().into())
+    }
+}
+
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -89,6 +104,13 @@ mod tests {
     fn golden_digests() {
         assert_eq!(Digest::of(b"").to_string(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
         assert_eq!(Digest::of(b"abc").to_string(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn pieces_have_the_digest_of_the_whole() {
+        let mut hashing = Hashing::default();
+        [&b"a"[..], b"", b"bc"].into_iter().for_each(|piece| hashing.update(piece));
+        assert_eq!(hashing.finish(), Digest::of(b"abc"));
     }
 
     #[test]

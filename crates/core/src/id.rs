@@ -65,6 +65,10 @@ uuid_id! {
     /// One event of a run's log, derived from the run and the event's sequence number.
     EventId
 }
+uuid_id! {
+    /// A file that a run left.
+    ArtifactId
+}
 
 /// One process that runs the engine, for one boot: a restarted process is another node, so a reused name never hides
 /// the work that the dead one left.

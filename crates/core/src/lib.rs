@@ -3,6 +3,7 @@
 //! Nothing here reads a clock, makes a random number, touches a disk or waits. Time and ids come in with each command,
 //! facts that only a database knows are asked for as values, effects are returned as values.
 
+pub mod artifact;
 pub mod cache;
 pub mod canonical;
 pub mod change;

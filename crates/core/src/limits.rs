@@ -66,6 +66,10 @@ limits! {
     payload_bytes: usize = 1024 * 1024,
     /// Bytes of one step's output kept in the log.
     output_bytes: usize = 256 * 1024,
+    /// Bytes of one file in the blob store.
+    artifact_bytes: u64 = 16 << 30,
+    /// Bytes of one artifact's metadata.
+    artifact_metadata_bytes: usize = 16 * 1024,
     /// Bytes of one step's resolved input.
     input_bytes: usize = 1024 * 1024,
     /// Bytes of a failed step's message; what is longer is cut.

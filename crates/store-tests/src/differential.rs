@@ -232,6 +232,7 @@ impl World {
                     trust: if number % 3 == 0 { Trust::Protected } else { Trust::Open },
                     output,
                     output_hash,
+                    beyond: None,
                     seq: self.random.below(100),
                     duration_ms: self.random.below(100),
                 }),

@@ -126,6 +126,7 @@ pub fn advance(run: RunId, expected_seq: u64, events: u64) -> RunWrite {
         tasks: Vec::new(),
         outbox: Vec::new(),
         cache: None,
+        artifacts: Vec::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 //! One narrow seam shaped like the log: commit a batch, load runs, find due timers, read a projection. The rules of runs
 //! live in the core; what is here maps rows.
 
+mod artifacts;
 pub mod blobs;
 mod cache;
 mod definitions;
@@ -33,6 +34,7 @@ use rows::{
     TransitionRow, WriteResult,
 };
 
+pub use artifacts::ArtifactStore;
 pub use cache::{Asker, CacheStore};
 pub use definitions::DefinitionStore;
 pub use flights::FlightStore;
@@ -164,9 +166,10 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn definitions(&self) -> &dyn DefinitionStore;
     /// Results of steps.
     fn cache(&self) -> &dyn CacheStore;
-
     /// Results that are being made.
     fn flights(&self) -> &dyn FlightStore;
+    /// Files that runs left.
+    fn artifacts(&self) -> &dyn ArtifactStore;
     /// The secrets in this database.
     fn secrets(&self) -> &dyn SecretStore;
     /// Which runs may have something in the blob store.

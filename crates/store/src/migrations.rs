@@ -16,6 +16,7 @@ pub const SQLITE: &[Migration] = &[
     Migration { version: 5, name: "outbox", sql: include_str!("migrations/sqlite/0005_outbox.sql") },
     Migration { version: 6, name: "definitions", sql: include_str!("migrations/sqlite/0006_definitions.sql") },
     Migration { version: 7, name: "step_cache", sql: include_str!("migrations/sqlite/0007_step_cache.sql") },
+    Migration { version: 8, name: "artifacts", sql: include_str!("migrations/sqlite/0008_artifacts.sql") },
 ];
 
 pub const POSTGRES: &[Migration] = &[
@@ -26,6 +27,7 @@ pub const POSTGRES: &[Migration] = &[
     Migration { version: 5, name: "outbox", sql: include_str!("migrations/postgres/0005_outbox.sql") },
     Migration { version: 6, name: "definitions", sql: include_str!("migrations/postgres/0006_definitions.sql") },
     Migration { version: 7, name: "step_cache", sql: include_str!("migrations/postgres/0007_step_cache.sql") },
+    Migration { version: 8, name: "artifacts", sql: include_str!("migrations/postgres/0008_artifacts.sql") },
 ];
 
 /// The schema that this release works with.

@@ -6,8 +6,10 @@ mod moto;
 
 use std::net::TcpListener;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::TryStreamExt as _;
 use milepost_core::id::{OrgId, RunId};
 use milepost_store::blobs::{BlobError, Blobs, prefix_of};
 use moto::{Moto, variables};
@@ -47,6 +49,48 @@ async fn check(blobs: &Blobs) {
     }
 }
 
+/// What comes piece by piece, of a size that goes in one, and of one that goes in parts.
+async fn check_streams(blobs: &Blobs) {
+    for (name, pieces, size) in [("small", 3, 1000), ("large", 300, 100_000)] {
+        let key = format!("artifacts/1/ab/{name}/blob");
+        assert!(blobs.download(&key, None).await.unwrap().is_none());
+        let mut upload = blobs.upload(&key).unwrap();
+        for n in 0..pieces {
+            upload.write(vec![u8::try_from(n % 251).unwrap(); size].into()).await.unwrap();
+        }
+        let total = pieces as u64 * size as u64;
+        assert_eq!(upload.size(), total);
+        assert_eq!(blobs.exists(&key).await, Ok(false), "nothing is there before it is whole");
+        upload.finish().await.unwrap();
+        assert_eq!(blobs.size(&key).await, Ok(Some(total)));
+        let whole = read(blobs, &key, None).await;
+        assert!(whole.len() as u64 == total && whole[size - 1] == 0 && whole[size] == 1 && whole[2 * size] == 2);
+        for range in [0..1, 999..1001, total - 1..total, 5..5] {
+            let (from, to) = (usize::try_from(range.start).unwrap(), usize::try_from(range.end).unwrap());
+            assert_eq!(read(blobs, &key, Some(range)).await, whole[from..to]);
+        }
+    }
+    for given_up in [false, true] {
+        let mut upload = blobs.upload("artifacts/1/ab/left/blob").unwrap();
+        for _ in 0..100 {
+            upload.write(vec![7; 100_000].into()).await.unwrap();
+        }
+        if given_up {
+            upload.give_up().await;
+        }
+        drop(upload);
+        assert_eq!(blobs.exists("artifacts/1/ab/left/blob").await, Ok(false));
+    }
+}
+
+async fn read(blobs: &Blobs, key: &str, range: Option<std::ops::Range<u64>>) -> Vec<u8> {
+    let download = blobs.download(key, range).await.unwrap().unwrap();
+    let expected = download.range.end - download.range.start;
+    let pieces: Vec<Bytes> = download.pieces.try_collect().await.unwrap();
+    assert_eq!(pieces.iter().map(Bytes::len).sum::<usize>() as u64, expected);
+    pieces.concat()
+}
+
 #[tokio::test]
 async fn a_folder_has_blobs() {
     let home = tempfile::tempdir().unwrap();
@@ -56,6 +100,16 @@ async fn a_folder_has_blobs() {
     blobs.delete_prefix("runs/1/ab/x").await.unwrap();
     assert!(!home.path().join("deep").exists(), "reading makes nothing");
     check(&blobs).await;
+    check_streams(&blobs).await;
+    let refused = blobs.presign("runs/1/ab/x", Duration::from_secs(60)).await.unwrap_err().to_string();
+    assert!(refused.contains("download it from this server"), "{refused}");
+    // What was given up or dropped is removed beside whoever had it.
+    let left = || std::fs::read_dir(folder.join("artifacts/1/ab/left")).map_or(0, Iterator::count);
+    let begun = Instant::now();
+    while left() > 0 && begun.elapsed() < Duration::from_secs(30) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(left(), 0);
     let url = format!("file://{}", folder.display());
     assert_eq!(Blobs::open(&url).unwrap().exists("runs/1/ab/xy/logs/1").await, Ok(true));
     // What a process left that was killed while it wrote.
@@ -90,6 +144,12 @@ fn a_bucket_has_blobs() {
         return runtime.block_on(async {
             check(&Blobs::open("s3://bucket/some/prefix").unwrap()).await;
             check(&Blobs::open("s3://bucket").unwrap()).await;
+            let blobs = Blobs::open("s3://bucket/streams").unwrap();
+            check_streams(&blobs).await;
+            let url = blobs.presign("artifacts/1/ab/small/blob", Duration::from_secs(60)).await.unwrap();
+            let (address, query) = url.split_once('?').unwrap();
+            assert!(address.ends_with("/bucket/streams/artifacts/1/ab/small/blob"), "{url}");
+            assert!(query.contains("X-Amz-Expires=60") && query.contains("X-Amz-Signature="), "{url}");
             let nowhere = Blobs::open("s3://no-such-bucket").unwrap();
             assert!(nowhere.put("a", Bytes::new()).await.is_err(), "there is no such bucket");
         });

@@ -99,6 +99,7 @@ fn insert(run: RunId, events: u64) -> RunWrite {
         })),
         events: (1..=events).map(|seq| event(run, seq)).collect(),
         cache: None,
+        artifacts: Vec::new(),
         timers: Vec::new(),
         slot: None,
         checkpoint: None,

@@ -75,10 +75,16 @@ impl RunState {
                 self.learn(event.seq, payload.clone());
             }
             (Body::StepStarted(started), Some(step)) => self.step_started(event, step, started)?,
-            (Body::StepCompleted { output }, Some(step)) => {
+            (Body::StepCompleted { output, .. }, Some(step)) => {
                 self.step_completed(event, step)?;
                 if let Some(output) = output {
                     self.learn(event.seq, output.clone());
+                }
+            }
+            (Body::ArtifactRecorded(_), step) => {
+                self.remember_id(event);
+                if step.is_some_and(|step| self.step(step).is_none()) {
+                    return Err(illegal(event, "there is no such step"));
                 }
             }
             (Body::StepFailed { error }, Some(step)) => {
@@ -91,7 +97,9 @@ impl RunState {
             (Body::StepReused(reused), Some(step)) => {
                 self.step_skipped(event, step, SkipReason::CacheHit)?;
                 self.step_mut(step).expect("it was just looked at").output_seq = event.seq;
-                self.learn(event.seq, reused.output.clone());
+                if let Some(output) = &reused.output {
+                    self.learn(event.seq, output.clone());
+                }
             }
             (Body::StepRetryScheduled { retry_at, reset, operator }, Some(step)) => {
                 self.retry_scheduled(event, step, *retry_at, *operator)?;
@@ -101,6 +109,7 @@ impl RunState {
             }
             _ => return Err(illegal(event, "it does not fit a run in this state")),
         }
+        self.artifacts_recorded(event.artifacts().0);
         self.last_seq = event.seq;
         self.bytes_since_continue += event.body.size();
         Ok(())

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use super::evaluate::{Input, NoValue};
 use super::state::RunState;
 use super::{Decider, Effect};
+use crate::artifact::Beyond;
 use crate::cache::{Cached, Flight, KeyParts, Surroundings, Trust, key_of};
 use crate::event::{Body, Reused, StepRef};
 use crate::hash::Digest;
@@ -82,7 +83,10 @@ pub struct Kept {
     pub step: StepIndex,
     pub scope: CacheScope,
     pub trust: Trust,
+    /// Null if it is in the blob store.
     pub output: Json,
+    /// Files that it names, and where a large output is.
+    pub beyond: Option<Box<Beyond>>,
     /// The event that has it.
     pub seq: u64,
     /// How long the attempt took.
@@ -127,16 +131,14 @@ impl Decider<'_> {
             Some(Looking::Answered { keyed, found: Some(found), flight })
                 if self.returned_patch(step, &found.output).is_none() =>
             {
-                self.reuse(step, &keyed, found);
-                self.land_if_own(step, flight);
-                return Ok(false);
+                if self.reuse(step, &keyed, found) {
+                    self.land_if_own(step, flight);
+                    return Ok(false);
+                }
+                return Ok(self.lead_or_wait_for(step, keyed, flight, true));
             }
             Some(Looking::Answered { keyed, found, flight }) => {
-                let leads = self.lead_or_wait(step, keyed.key, flight, found.is_some());
-                if leads {
-                    self.state.scratch.cache.insert(step, Looking::Missed(keyed));
-                }
-                return Ok(leads);
+                return Ok(self.lead_or_wait_for(step, keyed, flight, found.is_some()));
             }
             Some(asked @ Looking::Asked(_)) => {
                 self.state.scratch.cache.insert(step, asked);
@@ -146,6 +148,14 @@ impl Decider<'_> {
             Some(Looking::Missed(_)) | None => {}
         }
         self.ask(step)
+    }
+
+    fn lead_or_wait_for(&mut self, step: StepRef, keyed: Keyed, flight: Option<Flight>, useless: bool) -> bool {
+        let leads = self.lead_or_wait(step, keyed.key, flight, useless);
+        if leads {
+            self.state.scratch.cache.insert(step, Looking::Missed(keyed));
+        }
+        leads
     }
 
     /// Asks for all that is not known of a step's result. Answers whether nothing is left to ask.
@@ -183,14 +193,22 @@ impl Decider<'_> {
         Ok(false)
     }
 
-    fn reuse(&mut self, step: StepRef, keyed: &Keyed, found: Cached) {
+    /// Answers whether it fits what the run has already.
+    fn reuse(&mut self, step: StepRef, keyed: &Keyed, found: Cached) -> bool {
+        let Cached { key, output, run, seq, beyond } = found;
+        let beyond = match beyond.map(|beyond| self.inherited(&beyond)) {
+            Some(None) => return false,
+            inherited => inherited.flatten().map(Box::new),
+        };
+        let elsewhere = beyond.as_ref().is_some_and(|beyond| beyond.output_blob.is_some());
         let scope = self.state.plan.step(step.step).cache.scope;
-        self.effect(Effect::Cache(CacheChange::Used { key: found.key, scope }));
+        self.effect(Effect::Cache(CacheChange::Used { key, scope }));
         let attempt = self.next_attempt(step);
-        let Cached { key, output, run, seq } = found;
-        let reused = Reused { key, input_hash: keyed.input_hash, output, run, seq };
+        let output = (!elsewhere).then_some(output);
+        let reused = Reused { key, input_hash: keyed.input_hash, output, run, seq, beyond };
         self.emit_step(step, attempt, 0, Body::StepReused(Box::new(reused)));
         self.item_has_ended(step);
+        true
     }
 
     /// The key of an attempt that is about to begin: `None` where no result is kept. `Err`: it waits for an answer.
@@ -213,12 +231,15 @@ impl Decider<'_> {
     /// The attempt that ends now succeeded: its result is kept if it began with a key.
     pub(super) fn keep(&mut self, step: StepRef, output: &Json) {
         let Some(begun) = self.state.running.get(&step).and_then(|running| running.begun) else { return };
+        let beyond = self.beyond.clone().filter(|beyond| !beyond.is_empty()).map(Box::new);
+        let elsewhere = beyond.as_ref().is_some_and(|beyond| beyond.output_blob.is_some());
         self.effect(Effect::Cache(CacheChange::Keep(Box::new(Kept {
             key: begun.key,
             step: step.step,
             scope: self.state.plan.step(step.step).cache.scope,
             trust: self.state.trust(),
-            output: output.clone(),
+            output: if elsewhere { Json::null() } else { output.clone() },
+            beyond,
             seq: self.state.last_seq + 1,
             duration_ms: self.context.now.ms_since(begun.at),
         }))));

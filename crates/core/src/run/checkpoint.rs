@@ -66,6 +66,9 @@ struct Head {
     patches: Vec<PatchHead>,
     #[serde(default, skip_serializing_if = "is_zero")]
     self_patches: u32,
+    /// Kind, step of a training, and what it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    numbered: Vec<(String, i64, uuid::Uuid)>,
     #[serde(default, skip_serializing_if = "is_open")]
     trust: Trust,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -203,6 +206,11 @@ impl RunState {
             signal_times: self.signal_times.iter().map(|at| at.0).collect(),
             patches: self.patches.iter().map(|patch| (patch.id, patch.before, patch.touched.clone())).collect(),
             self_patches: self.self_patches,
+            numbered: self
+                .numbered
+                .iter()
+                .map(|((kind, step), identity)| (kind.clone(), *step, uuid::Uuid::from_bytes(*identity)))
+                .collect(),
             trust: self.trust,
             rebuild: self.rebuild.as_ref().map(|rebuild| match rebuild {
                 Rebuild::All => RebuildHead::All,
@@ -435,6 +443,11 @@ impl Head {
                 .map(|(id, before, touched)| PatchRecord { id, before, touched })
                 .collect(),
             self_patches: self.self_patches,
+            numbered: self
+                .numbered
+                .into_iter()
+                .map(|(kind, step, identity)| ((kind, step), *identity.as_bytes()))
+                .collect(),
             trust: self.trust,
             rebuild: self.rebuild.map(|rebuild| match rebuild {
                 RebuildHead::All => Rebuild::All,

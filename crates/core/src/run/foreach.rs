@@ -41,7 +41,7 @@ impl Decider<'_> {
             self.emit_step(step, attempts.logical_attempt, attempts.engine_attempt, Body::StepFailed { error });
             self.skip_dependents(step.step, SkipReason::UpstreamFailed);
         } else {
-            let body = Body::StepCompleted { output: None };
+            let body = Body::StepCompleted { output: None, beyond: None };
             self.emit_step(step, attempts.logical_attempt, attempts.engine_attempt, body);
         }
     }

@@ -12,6 +12,7 @@
 //! **Invariant:** a decision that was rejected emitted nothing.
 
 mod apply;
+mod artifact;
 mod attempts;
 mod cache;
 mod checkpoint;
@@ -47,6 +48,7 @@ mod tests;
 use std::cell::Cell;
 use std::sync::Arc;
 
+use crate::artifact::Beyond;
 use crate::cache::Flight;
 use crate::event::{Body, ErrorInfo, Event, Lease, StepRef};
 use crate::id::{NodeId, RunId, SignalId};
@@ -57,6 +59,7 @@ use crate::time::Timestamp;
 use crate::trace::TraceContext;
 
 pub use apply::Illegal;
+pub use artifact::RecordArtifact;
 pub use attempts::{Attempt, AttemptStatus, attempts};
 pub use cache::{CacheChange, CacheQuestions, Kept, Lookup};
 pub use checkpoint::{CHECKPOINT_FORMAT, UnreadableCheckpoint};
@@ -126,8 +129,27 @@ pub enum Command {
         outcome: Box<Command>,
         plan: Result<Arc<Plan>, String>,
     },
+    /// `Complete` or `Report` of an attempt that leaves files.
+    Leaving {
+        outcome: Box<Command>,
+        beyond: Box<Beyond>,
+    },
+    /// A file is there that belongs to the run.
+    Record(Box<RecordArtifact>),
     /// The missing facts are there now.
     Continue,
+}
+
+impl Command {
+    /// The attempt that ended well in this process, as it says.
+    #[must_use]
+    pub fn completes(&self) -> Option<TaskRef> {
+        match self {
+            Command::Complete { task, .. } => Some(*task),
+            Command::Leaving { outcome, .. } | Command::Patching { outcome, .. } => outcome.completes(),
+            _ => None,
+        }
+    }
 }
 
 /// One attempt of one step, as its executor knows it.
@@ -360,6 +382,8 @@ pub fn decide(state: &mut RunState, command: Command, context: &Context<'_>) -> 
         Command::Adopt { lost } => decider.adopt(lost),
         Command::Patch(patch) => decider.patch(*patch)?,
         Command::Patching { outcome, plan } => decider.complete_patching(*outcome, plan)?,
+        Command::Leaving { outcome, beyond } => decider.complete_leaving(*outcome, *beyond)?,
+        Command::Record(record) => decider.record(*record)?,
         Command::Continue => decider.unblock(),
     }
     decider.finish()
@@ -374,6 +398,8 @@ struct Decider<'a> {
     signal: Option<SignalId>,
     /// What became of the patch that the attempt returned.
     prepared: Option<Result<Arc<Plan>, String>>,
+    /// What the attempt leaves beyond its output.
+    beyond: Option<Beyond>,
     /// Steps could begin when this was begun.
     moved: bool,
     broken: Option<Illegal>,
@@ -381,8 +407,8 @@ struct Decider<'a> {
 
 impl<'a> Decider<'a> {
     fn new(state: &'a mut RunState, context: &'a Context<'a>) -> Decider<'a> {
-        let moved = state.moves();
-        Decider { state, context, decision: Decision::default(), signal: None, prepared: None, moved, broken: None }
+        let (decision, moved) = (Decision::default(), state.moves());
+        Decider { state, context, decision, signal: None, prepared: None, beyond: None, moved, broken: None }
     }
 
     /// Follows up on all that became ready, ends the run if it is over, rotates its history if it is long.

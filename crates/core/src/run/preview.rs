@@ -347,7 +347,7 @@ impl Decider<'_> {
         let sleeps = self.state.plan.step(step.step).action == Action::Sleep;
         let whole = step.item.is_none() && self.state.plan.step(step.step).foreach.is_some();
         let output = (sleeps && !whole).then(|| Json::trusted("{}"));
-        self.emit_step(step, state.logical_attempt, state.engine_attempt, Body::StepCompleted { output });
+        self.emit_step(step, state.logical_attempt, state.engine_attempt, Body::StepCompleted { output, beyond: None });
         self.item_has_ended(step);
     }
 }

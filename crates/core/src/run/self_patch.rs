@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::patch::PatchRun;
 use super::{Command, Decider, Rejection, TaskRef};
-use crate::event::{Body, ErrorInfo, StepRef};
+use crate::event::{ErrorInfo, StepRef};
 use crate::id::SignalId;
 use crate::json::Json;
 use crate::plan::{Action, Plan};
@@ -43,6 +43,7 @@ impl Decider<'_> {
         match outcome {
             Command::Complete { task, output } => self.complete(task, output),
             Command::Report { task, nonce, outcome } => self.report(task, nonce, outcome),
+            Command::Leaving { outcome, beyond } => self.complete_leaving(*outcome, *beyond),
             _ => Ok(()),
         }
     }
@@ -81,7 +82,7 @@ impl Decider<'_> {
             Ok(effects) => effects,
             Err(rejection) => return self.refuse_patch(task, &rejection.message),
         };
-        self.emit_step(step, logical_attempt, engine_attempt, Body::StepCompleted { output: Some(output) });
+        self.emit_completed(step, logical_attempt, engine_attempt, output);
         self.follow_plan(patch, Some(step), &effects);
         self.item_has_ended(step);
     }

@@ -75,6 +75,8 @@ pub struct RunState {
     pub(super) patches: VecDeque<PatchRecord>,
     /// How many patches the run's own steps have returned.
     pub(super) self_patches: u32,
+    /// Artifacts of steps of a training, by kind and step: what each is.
+    pub(super) numbered: BTreeMap<(String, i64), [u8; 16]>,
     /// Whose results it was started to take.
     pub(super) trust: Trust,
     /// Steps that run whatever is kept.
@@ -309,6 +311,7 @@ impl RunState {
             signal_times: VecDeque::new(),
             patches: VecDeque::new(),
             self_patches: 0,
+            numbered: BTreeMap::new(),
             trust: queued.trust,
             rebuild: queued.rebuild.clone(),
             continues: 0,
@@ -485,7 +488,8 @@ impl RunState {
         let items: usize = self.items.values().map(|items| items.steps.weight()).sum();
         items
             + self.steps.len() * size_of::<StepState>()
-            + (self.ready.len() + self.running.len() + self.timers.len() + 2 * self.scratch.cache.len()) * 64
+            + (self.ready.len() + self.running.len() + self.timers.len() + self.numbered.len()) * 64
+            + 2 * self.scratch.cache.len() * 64
             + (self.scratch.led.len() + self.scratch.awaited.len()) * 96
             + self.scratch.fact_bytes
             + self.scratch.facts.len() * 96

@@ -113,8 +113,19 @@ impl Decider<'_> {
 
     pub(super) fn step_has_completed(&mut self, step: StepRef, logical: u32, engine: u32, output: Json) {
         self.keep(step, &output);
-        self.emit_step(step, logical, engine, Body::StepCompleted { output: Some(output) });
+        self.emit_completed(step, logical, engine, output);
         self.item_has_ended(step);
+    }
+
+    /// With what the attempt leaves beyond its output.
+    pub(super) fn emit_completed(&mut self, step: StepRef, logical: u32, engine: u32, output: Json) {
+        let beyond = self.beyond.take().filter(|beyond| !beyond.is_empty()).map(Box::new);
+        let elsewhere = beyond.as_ref().is_some_and(|beyond| beyond.output_blob.is_some());
+        let in_log = (!elsewhere).then(|| output.clone());
+        self.emit_step(step, logical, engine, Body::StepCompleted { output: in_log, beyond });
+        if elsewhere {
+            self.state.learn(self.state.last_seq, output);
+        }
     }
 
     /// Records a failure, and what follows: a retry, or the end of all that depends on the step.

@@ -62,7 +62,7 @@ impl Decider<'_> {
     /// The signal that a `wait` step waited for is there: its payload is the output, its event the cause.
     pub(super) fn answer_wait(&mut self, step: StepRef, seq: u64, payload: Json) {
         let Some(state) = self.state.step(step).copied() else { return };
-        let body = Body::StepCompleted { output: Some(payload) };
+        let body = Body::StepCompleted { output: Some(payload), beyond: None };
         self.emit(Some(step), state.logical_attempt, state.engine_attempt, Some(seq), body);
         self.item_has_ended(step);
     }

@@ -88,6 +88,10 @@ macro_rules! pass_on {
                 self.store.flights()
             }
 
+            fn artifacts(&self) -> &dyn milepost_store::ArtifactStore {
+                self.store.artifacts()
+            }
+
             fn secrets(&self) -> &dyn milepost_store::SecretStore {
                 self.store.secrets()
             }

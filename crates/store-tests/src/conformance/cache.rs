@@ -53,7 +53,7 @@ fn global(key: Digest) -> ResultKey {
     ResultKey { key, run: None }
 }
 
-fn kept(key: Digest, workflow: &str, step: &str) -> KeptWrite {
+pub(super) fn kept(key: Digest, workflow: &str, step: &str) -> KeptWrite {
     KeptWrite {
         key: global(key),
         workflow: workflow.into(),
@@ -61,6 +61,7 @@ fn kept(key: Digest, workflow: &str, step: &str) -> KeptWrite {
         trust: Trust::Open,
         output: Json::trusted(OUTPUT),
         output_hash: Digest::of(OUTPUT.as_bytes()),
+        beyond: None,
         seq: 7,
         duration_ms: 1500,
     }
@@ -71,7 +72,7 @@ pub(crate) fn began(key: Digest, workflow: &str, preimage: &str) -> PreimageWrit
     PreimageWrite { key, workflow: workflow.into(), step_id: "s".into(), preimage: Json::trusted(preimage) }
 }
 
-fn with(write: RunWrite, cache: CacheWrite) -> RunWrite {
+pub(super) fn with(write: RunWrite, cache: CacheWrite) -> RunWrite {
     RunWrite { cache: Some(Box::new(cache)), ..write }
 }
 
@@ -86,7 +87,7 @@ async fn take(store: &dyn Store, us: i64, used: Vec<ResultKey>) {
     written(store, with(start(new_run(), 1), CacheWrite { used, ..no_change(at(us)) })).await;
 }
 
-async fn find(store: &dyn Store, org: OrgId, keys: &[ResultKey]) -> Vec<Option<FoundResult>> {
+pub(super) async fn find(store: &dyn Store, org: OrgId, keys: &[ResultKey]) -> Vec<Option<FoundResult>> {
     find_holding(store, org, keys, Vec::new()).await
 }
 
@@ -145,6 +146,7 @@ async fn results_are_written_with_their_run_or_not_at_all(store: &dyn Store) {
         producer: (run, 7),
         output_hash: trusted.output_hash,
         output: Some(trusted.output),
+        beyond: None,
         duration_ms: 1500,
     };
     assert_eq!(find(store, ORG, &[global(key), global(lost)]).await, [Some(found), None]);

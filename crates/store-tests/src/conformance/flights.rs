@@ -145,6 +145,7 @@ async fn what_is_there_is_not_made_unless_it_is_of_no_use(store: &dyn Store) {
         trust: Trust::Open,
         output: Json::trusted("1"),
         output_hash: Digest::of(b"1"),
+        beyond: None,
         seq: 1,
         duration_ms: 1,
     };

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "these are tests: a failed call is a failed check")]
 
+mod artifacts;
 mod ask;
 mod cache;
 mod definitions;
@@ -41,6 +42,7 @@ pub async fn conformance(store: Arc<dyn Store>) {
     ask::check(&store).await;
     cache::check(&store).await;
     flights::check(&store).await;
+    artifacts::check(&*store).await;
     nodes::check(&*store).await;
     outbox::check(&store).await;
     definitions::check(&*store).await;

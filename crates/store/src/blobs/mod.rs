@@ -5,8 +5,10 @@
 //!
 //! **Invariant:** when `put` returns, the blob survives the loss of power: in a folder, file and folders are on disk.
 
+mod download;
 mod folder;
 mod open;
+mod upload;
 
 use std::fmt;
 use std::ops::Range;
@@ -16,9 +18,13 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use milepost_core::id::{OrgId, RunId};
 use object_store::path::Path;
+use object_store::signer::Signer;
 use object_store::{Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _};
 
 use folder::Folder;
+
+pub use download::Download;
+pub use upload::Upload;
 
 /// Cut by what the caller does next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +54,7 @@ pub struct Blobs {
 #[derive(Clone)]
 enum Place {
     Folder(Arc<Folder>),
-    Bucket(Arc<dyn ObjectStore>),
+    Bucket(Arc<dyn ObjectStore>, Arc<dyn Signer>),
 }
 
 impl fmt::Debug for Blobs {
@@ -80,7 +86,7 @@ impl Blobs {
         let path = self.path(key)?;
         let put = match &self.place {
             Place::Folder(folder) => folder.made()?.put(&path, content.into()).await,
-            Place::Bucket(bucket) => bucket.put(&path, content.into()).await,
+            Place::Bucket(bucket, _) => bucket.put(&path, content.into()).await,
         };
         put.map(drop).map_err(|error| self.failed(&error))
     }
@@ -149,7 +155,7 @@ impl Blobs {
         let path = self.path(prefix)?;
         match &self.place {
             Place::Folder(folder) => folder.remove_below(prefix).await,
-            Place::Bucket(bucket) => {
+            Place::Bucket(bucket, _) => {
                 let keys = bucket.list(Some(&path)).map_ok(|meta| meta.location).boxed();
                 let deleted = bucket.delete_stream(keys).try_for_each(|_| async { Ok(()) }).await;
                 self.unless_missing(deleted).map(drop)
@@ -161,7 +167,7 @@ impl Blobs {
     fn store(&self) -> Result<Option<&dyn ObjectStore>> {
         match &self.place {
             Place::Folder(folder) => folder.if_there(),
-            Place::Bucket(bucket) => Ok(Some(&**bucket)),
+            Place::Bucket(bucket, _) => Ok(Some(&**bucket)),
         }
     }
 

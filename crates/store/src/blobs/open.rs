@@ -8,6 +8,7 @@ use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path;
+use object_store::signer::Signer;
 use object_store::{ObjectStore, RetryConfig};
 use url::Url;
 
@@ -50,7 +51,7 @@ impl Blobs {
         };
         let root = Path::from_url_path(url.path()).map_err(|error| unusable(error.to_string()))?;
         let shown = address.trim_end_matches('/').to_owned();
-        Ok(Blobs { place: Place::Bucket(store.map_err(unusable)?), root, shown })
+        Ok(Blobs { place: store.map_err(unusable)?, root, shown })
     }
 
     /// A folder, which is made when something is written.
@@ -69,8 +70,9 @@ impl Blobs {
     }
 }
 
-fn built<S: ObjectStore>(store: object_store::Result<S>) -> std::result::Result<Arc<dyn ObjectStore>, String> {
-    store.map(|store| Arc::new(store) as Arc<dyn ObjectStore>).map_err(|error| error.to_string())
+fn built<S: ObjectStore + Signer>(store: object_store::Result<S>) -> std::result::Result<Place, String> {
+    let store = Arc::new(store.map_err(|error| error.to_string())?);
+    Ok(Place::Bucket(store.clone(), store))
 }
 
 fn retry() -> RetryConfig {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use milepost_core::artifact::Beyond;
 use milepost_core::hash::Digest;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::json::Json;
@@ -23,10 +24,16 @@ struct Began {
     of: PreimageWrite,
 }
 
+#[derive(Debug)]
+struct Kept {
+    output_hash: Digest,
+    output: Json,
+    beyond: Option<Box<Beyond>>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Results {
-    /// With the output and its hash.
-    rows: BTreeMap<(OrgId, ResultKey), (ResultRow, (Digest, Json))>,
+    rows: BTreeMap<(OrgId, ResultKey), (ResultRow, Kept)>,
     preimages: BTreeMap<(OrgId, Digest), Began>,
     /// Hits of results that are gone, misses, and the milliseconds that those hits saved; by workflow and step.
     counts: BTreeMap<(OrgId, String, String), [u64; 3]>,
@@ -137,19 +144,22 @@ impl Results {
             duration_ms: kept.duration_ms,
             bytes: kept.output.len() as u64,
         };
-        self.rows.insert((write.org, kept.key), (row, (kept.output_hash, kept.output.clone())));
+        let result = Kept { output_hash: kept.output_hash, output: kept.output.clone(), beyond: kept.beyond.clone() };
+        self.rows.insert((write.org, kept.key), (row, result));
     }
 
     pub(super) fn find(&self, org: OrgId, key: ResultKey, held: Option<Digest>) -> Option<FoundResult> {
-        let (row, (output_hash, output)) = self.rows.get(&(org, key))?;
+        let (row, Kept { output_hash, output, beyond }) = self.rows.get(&(org, key))?;
         let output = (held != Some(*output_hash)).then(|| output.clone());
-        Some(FoundResult {
-            key,
-            producer: row.producer,
-            output_hash: *output_hash,
-            output,
-            duration_ms: row.duration_ms,
-        })
+        let (output_hash, beyond) = (*output_hash, beyond.clone());
+        let (producer, duration_ms) = (row.producer, row.duration_ms);
+        Some(FoundResult { key, producer, output_hash, output, beyond, duration_ms })
+    }
+
+    /// Whether a result names this content.
+    pub(super) fn name(&self, org: OrgId, content: Digest) -> bool {
+        let named = |kept: &Kept| kept.beyond.as_ref().is_some_and(|beyond| beyond.blobs().contains(&content));
+        self.rows.iter().any(|((of, _), (_, kept))| *of == org && named(kept))
     }
 
     pub(super) fn forget_runs(&mut self, is_gone: impl Fn(OrgId, RunId) -> bool) {
@@ -246,7 +256,7 @@ impl CacheStore for MemoryStore {
     async fn output(&self, org: OrgId, key: &ResultKey, chars: u32) -> Result<Option<String>> {
         let tables = self.tables();
         let found = tables.results.rows.get(&(org, *key));
-        Ok(found.map(|(_, (_, output))| output.as_str().chars().take(chars as usize).collect()))
+        Ok(found.map(|(_, kept)| kept.output.as_str().chars().take(chars as usize).collect()))
     }
 
     async fn ages(&self, after: Option<(OrgId, ResultKey)>, limit: u32) -> Result<Vec<ResultAge>> {

@@ -1,5 +1,6 @@
 //! Runs in memory: plain maps behind one lock. What the other stores are compared with, and what tests of the engine use.
 
+mod artifacts;
 mod cache;
 mod definitions;
 mod flights;
@@ -287,6 +288,10 @@ impl Store for MemoryStore {
     }
 
     fn flights(&self) -> &dyn crate::FlightStore {
+        self
+    }
+
+    fn artifacts(&self) -> &dyn crate::ArtifactStore {
         self
     }
 

@@ -44,6 +44,7 @@ pub(super) struct Tables {
     pub(super) secrets: super::secrets::Secrets,
     pub(super) results: super::cache::Results,
     pub(super) flights: super::flights::Flights,
+    pub(super) artifacts: super::artifacts::Artifacts,
     pub(super) snapshots: BTreeMap<Key, SnapshotRow>,
     pub(super) steps: BTreeMap<(Key, String), StepRow>,
 }
@@ -193,6 +194,9 @@ impl Tables {
         if let Some(checkpoint) = &write.checkpoint {
             self.checkpoints.insert(key, checkpoint.clone());
         }
+        for row in &write.artifacts {
+            self.artifacts.rows.insert((key, row.position), row.clone());
+        }
     }
 
     pub(super) fn read_run(&self, key: Key) -> Option<RunRows> {
@@ -204,7 +208,8 @@ impl Tables {
         let tail = tail.take(RunRows::TAIL as usize).collect();
         let seqs = projection.iter().flat_map(|(_, steps)| steps.iter().filter_map(|step| step.output_seq).chain([1]));
         let carrying = seqs.filter_map(|seq| self.events.get(&(key, seq)).cloned()).collect();
-        Some(RunRows { head, tail, carrying, projection })
+        let artifacts = self.artifacts.of_run(key).cloned().collect();
+        Some(RunRows { head, tail, carrying, projection, artifacts })
     }
 
     fn run_of_request(&self, org: OrgId, request: &str) -> Option<RunId> {
@@ -297,6 +302,7 @@ impl Tables {
         self.snapshots.retain(|key, _| !keys.contains(key));
         self.steps.retain(|(key, _), _| !keys.contains(key));
         self.logs.retain(|(key, _), _| !keys.contains(key));
+        self.artifacts.rows.retain(|(key, _), _| !keys.contains(key));
         self.results.forget_runs(|org, run| keys.contains(&(org, run)));
         self.run_blobs.iter_mut().filter(|(key, _)| keys.contains(key)).for_each(|(_, gone)| *gone = true);
         Forgotten { runs: keys.len() as u64, more: more || frees_others, ..Forgotten::default() }

@@ -23,7 +23,7 @@ use super::runs::query;
 use super::{flights, preimages};
 use crate::rows::{
     CacheWrite, EpochRow, FoundResult, KeptWrite, PreimageRow, ResultAge, ResultFilter, ResultKey, ResultPosition,
-    ResultRow, ResultStats, RunWrite, WriteResult,
+    ResultRow, ResultStats, RunWrite, WriteResult, read_beyond,
 };
 use crate::{Asker, CacheStore, Result};
 
@@ -63,13 +63,14 @@ pub(super) async fn write(connection: &Object, writes: &[RunWrite], results: &[W
 type Place = (i32, Digest, Uuid);
 
 const KEPT: &str = "INSERT INTO step_cache (org_id, key, run_id, workflow, step_id, trust, producer_run, producer_seq,
-                            created_at, duration_ms, bytes, output, output_hash, hits)
+                            created_at, duration_ms, bytes, output, output_hash, artifacts, hits)
     SELECT k.*, 0 FROM unnest($1::int4[], $2::bytea[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::uuid[],
-                              $8::int8[], $9::int8[], $10::int8[], $11::int8[], $12::text[], $13::bytea[]) AS k
+                              $8::int8[], $9::int8[], $10::int8[], $11::int8[], $12::text[], $13::bytea[],
+                              $14::text[]) AS k
     ON CONFLICT (org_id, key, run_id) DO UPDATE
     SET producer_run = excluded.producer_run, producer_seq = excluded.producer_seq, created_at = excluded.created_at,
         duration_ms = excluded.duration_ms, bytes = excluded.bytes, output = excluded.output,
-        output_hash = excluded.output_hash";
+        output_hash = excluded.output_hash, artifacts = excluded.artifacts";
 
 #[derive(Default)]
 struct Kept<'a> {
@@ -86,6 +87,7 @@ struct Kept<'a> {
     bytes: Vec<i64>,
     output: Vec<&'a str>,
     output_hash: Vec<&'a [u8]>,
+    artifacts: Vec<Option<String>>,
 }
 
 async fn write_kept(connection: &Object, changes: &[(&RunWrite, &CacheWrite)]) -> Result<()> {
@@ -99,7 +101,7 @@ async fn write_kept(connection: &Object, changes: &[(&RunWrite, &CacheWrite)]) -
     if rows.is_empty() {
         return Ok(());
     }
-    let mut columns = Kept::default();
+    let (mut columns, mut named) = (Kept::default(), Vec::new());
     for ((org, _, run), (write, kept, at)) in &rows {
         columns.org.push(*org);
         columns.key.push(&kept.key.key.0);
@@ -114,10 +116,14 @@ async fn write_kept(connection: &Object, changes: &[(&RunWrite, &CacheWrite)]) -
         columns.bytes.push(int8(kept.output.len() as u64));
         columns.output.push(kept.output.as_str());
         columns.output_hash.push(&kept.output_hash.0);
+        columns.artifacts.push(kept.artifacts());
+        let blobs = kept.beyond.iter().flat_map(|beyond| beyond.blobs());
+        named.extend(blobs.map(|hash| (*org, hash, kept.key.key, *run)));
     }
     let Kept { org, key, run, workflow, step_id, trust, .. } = &columns;
-    let Kept { producer_run, producer_seq, created_at, duration_ms, bytes, output, output_hash, .. } = &columns;
-    let parameters: [&(dyn ToSql + Sync); 13] = [
+    let Kept { producer_run, producer_seq, created_at, duration_ms, bytes, output, output_hash, artifacts, .. } =
+        &columns;
+    let parameters: [&(dyn ToSql + Sync); 14] = [
         org,
         key,
         run,
@@ -131,9 +137,10 @@ async fn write_kept(connection: &Object, changes: &[(&RunWrite, &CacheWrite)]) -
         bytes,
         output,
         output_hash,
+        artifacts,
     ];
     query(connection, KEPT, &parameters).await?;
-    Ok(())
+    super::artifacts::keep(connection, &named).await
 }
 
 const USED: &str = "WITH free AS (
@@ -170,7 +177,7 @@ const OF_RUNS: &str = "DELETE FROM step_cache
     RETURNING org_id, workflow, step_id, hits, duration_ms";
 
 const FOUND: &str = "SELECT q.n, CASE WHEN c.output_hash = q.held THEN NULL ELSE c.output END, c.output_hash,
-        c.producer_run, c.producer_seq, c.duration_ms
+        c.producer_run, c.producer_seq, c.duration_ms, c.artifacts
     FROM unnest($1::int4[], $2::bytea[], $3::uuid[], $4::bytea[]) WITH ORDINALITY AS q (org_id, key, run_id, held, n)
     JOIN step_cache AS c ON c.org_id = q.org_id AND c.key = q.key AND c.run_id = q.run_id";
 
@@ -196,6 +203,7 @@ pub(super) async fn find(connection: &Object, wanted: &[Wanted]) -> Result<Vec<O
                 producer: (RunId(col(&row, 3)?), seq(col(&row, 4)?)?),
                 output_hash: digest(col(&row, 2)?)?,
                 output: col::<Option<&str>>(&row, 1)?.map(Json::trusted),
+                beyond: read_beyond(col(&row, 6)?)?,
                 duration_ms: seq(col(&row, 5)?)?,
             });
         }

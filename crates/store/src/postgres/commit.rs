@@ -20,6 +20,7 @@ use deadpool_postgres::{Object, Pool};
 use milepost_core::id::RunId;
 use uuid::Uuid;
 
+use super::artifacts;
 use super::cache;
 use super::columns::{col, int4, int8};
 use super::flights;
@@ -33,7 +34,7 @@ pub(super) async fn commit(pool: &Pool, batch: &Batch) -> Result<Vec<WriteResult
     if batch.writes.is_empty() {
         return Ok(Vec::new());
     }
-    if is_plain(&batch.writes) && !cache::is_changed_by(&batch.writes) {
+    if is_plain(&batch.writes) && !cache::is_changed_by(&batch.writes) && !artifacts::are_recorded_by(&batch.writes) {
         let connection = pool.get().await?;
         return write_plain(&connection, &batch.writes).await;
     }
@@ -51,6 +52,7 @@ pub(super) async fn commit_in(connection: &Object, batch: &Batch) -> Result<Vec<
         false => write_runs(connection, batch, BTreeSet::new()).await?,
     };
     cache::write(connection, &batch.writes, &results).await?;
+    artifacts::write(connection, &batch.writes, &results).await?;
     Ok(results)
 }
 

@@ -106,6 +106,8 @@ static TAKE: LazyLock<String> = LazyLock::new(|| {
          ), results AS (
              DELETE FROM step_cache AS p USING chosen AS c WHERE p.run_id = c.run_id AND p.org_id = c.org_id
                  AND p.run_id <> '00000000-0000-0000-0000-000000000000'
+         ), files AS (
+             DELETE FROM artifacts AS p USING chosen AS c WHERE p.run_id = c.run_id AND p.org_id = c.org_id
          ), armed AS (
              DELETE FROM timers AS t USING chosen AS c WHERE t.run_id = c.run_id AND t.org_id = c.org_id
          ), outside AS (

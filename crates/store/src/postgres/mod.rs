@@ -8,6 +8,7 @@
 //!
 //! **Invariant:** no statement on the way of a run reads more than the rows it is about.
 
+mod artifacts;
 mod ask;
 mod cache;
 mod cache_counts;
@@ -299,6 +300,10 @@ impl Store for PostgresStore {
     }
 
     fn flights(&self) -> &dyn crate::FlightStore {
+        self
+    }
+
+    fn artifacts(&self) -> &dyn crate::ArtifactStore {
         self
     }
 

@@ -6,6 +6,7 @@ use milepost_core::record::EventRow;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::artifacts;
 use super::columns::{self, EVENT, HEAD, SNAPSHOT, STEP, int8};
 use super::runs::query;
 use crate::Result;
@@ -19,13 +20,14 @@ pub(super) async fn read_run(connection: &Object, org: OrgId, run: RunId) -> Res
         format!("SELECT {STEP} FROM run_steps WHERE run_id = $2 AND org_id = $1 ORDER BY step_id COLLATE \"C\""),
         tail(),
         carrying(),
+        format!("{} WHERE org_id = $1 AND run_id = $2 ORDER BY seq, place", artifacts::COLUMNS),
     ];
     let mut prepared = Vec::with_capacity(statements.len());
     for sql in &statements {
         prepared.push(connection.prepare_cached(sql).await?);
     }
     let key: [&(dyn ToSql + Sync); 2] = [&org.0, &run.0];
-    let (begun, head, snapshot, steps, tail, carrying, ended) = tokio::join!(
+    let (begun, head, snapshot, steps, tail, carrying, files, ended) = tokio::join!(
         biased;
         connection.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
         connection.query_opt(&prepared[0], &key),
@@ -33,17 +35,24 @@ pub(super) async fn read_run(connection: &Object, org: OrgId, run: RunId) -> Res
         connection.query(&prepared[2], &key),
         connection.query(&prepared[3], &key),
         connection.query(&prepared[4], &key),
+        connection.query(&prepared[5], &key),
         connection.batch_execute("COMMIT"),
     );
     begun?;
-    let (head, snapshot, steps, tail, carrying) = (head?, snapshot?, steps?, tail?, carrying?);
+    let (head, snapshot, steps, tail, carrying, files) = (head?, snapshot?, steps?, tail?, carrying?, files?);
     ended?;
     let Some(head) = head else { return Ok(None) };
     let projection = match snapshot {
         None => None,
         Some(row) => Some((columns::snapshot(&row)?, steps.iter().map(columns::step).collect::<Result<_>>()?)),
     };
-    Ok(Some(RunRows { head: columns::head(&head, 0)?, projection, tail: events(&tail)?, carrying: events(&carrying)? }))
+    Ok(Some(RunRows {
+        head: columns::head(&head, 0)?,
+        projection,
+        tail: events(&tail)?,
+        carrying: events(&carrying)?,
+        artifacts: files.iter().map(artifacts::artifact_row).collect::<Result<_>>()?,
+    }))
 }
 
 fn tail() -> String {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use milepost_core::artifact::Beyond;
 use milepost_core::cache::{Cached, Trust};
 use milepost_core::hash::Digest;
 use milepost_core::id::{OrgId, RunId};
@@ -9,6 +10,7 @@ use milepost_core::json::Json;
 use milepost_core::time::Timestamp;
 
 use super::FlightWrite;
+use crate::{Result, StoreError};
 
 /// Where a result is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +74,8 @@ pub struct KeptWrite {
     pub output: Json,
     /// The SHA-256 of the output.
     pub output_hash: Digest,
+    /// Files that it names.
+    pub beyond: Option<Box<Beyond>>,
     /// The event that has it.
     pub seq: u64,
     pub duration_ms: u64,
@@ -86,6 +90,8 @@ pub struct FoundResult {
     pub output_hash: Digest,
     /// `None`: whoever asked has it, by its hash.
     pub output: Option<Json>,
+    /// Files that it names.
+    pub beyond: Option<Box<Beyond>>,
     /// How long it took to make.
     pub duration_ms: u64,
 }
@@ -95,7 +101,8 @@ impl FoundResult {
     #[must_use]
     pub fn cached(self) -> Option<Cached> {
         let (run, seq) = self.producer;
-        self.output.map(|output| Cached { key: self.key.key, output, run, seq })
+        let (key, beyond) = (self.key.key, self.beyond);
+        self.output.map(|output| Cached { key, output, run, seq, beyond })
     }
 }
 
@@ -115,6 +122,19 @@ pub struct ResultRow {
     pub duration_ms: u64,
     /// Of the output.
     pub bytes: u64,
+}
+
+impl KeptWrite {
+    /// The files that it names, as they are stored.
+    pub(crate) fn artifacts(&self) -> Option<String> {
+        self.beyond.as_ref().and_then(|beyond| serde_json::to_string(beyond).ok())
+    }
+}
+
+/// What [`KeptWrite::artifacts`] stored.
+pub(crate) fn read_beyond(text: Option<&str>) -> Result<Option<Box<Beyond>>> {
+    let read = |text| serde_json::from_str(text).map(Box::new);
+    text.map(read).transpose().map_err(|error| StoreError::Corrupt(format!("files of a result: {error}")))
 }
 
 impl ResultRow {

@@ -1,5 +1,6 @@
 //! The rows that cross the seam between engine and database. Plain data: no rule about runs lives here.
 
+mod artifacts;
 mod cache;
 mod definitions;
 mod filter;
@@ -20,6 +21,8 @@ use milepost_core::record::EventRow;
 use milepost_core::status::{RunStatus, StepStatus};
 use milepost_core::time::Timestamp;
 
+pub use artifacts::{ArtifactFilter, ArtifactPosition, ArtifactRow, ContentKey, ContentRow};
+pub(crate) use cache::read_beyond;
 pub use cache::{
     CacheWrite, EpochRow, FoundResult, KeptWrite, MissedWrite, PreimageRow, PreimageWrite, ResultAge, ResultFilter,
     ResultKey, ResultPosition, ResultRow, ResultStats,
@@ -69,6 +72,8 @@ pub struct RunWrite {
     pub checkpoint: Option<CheckpointRow>,
     /// What it does to results that are kept.
     pub cache: Option<Box<CacheWrite>>,
+    /// What its events record.
+    pub artifacts: Vec<ArtifactRow>,
 }
 
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use milepost_core::record::EventRow;
 
-use super::{HeadRow, SnapshotRow, StepRow};
+use super::{ArtifactRow, HeadRow, SnapshotRow, StepRow};
 
 /// What is needed to show a run, all of one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct RunRows {
     pub tail: Vec<EventRow>,
     /// Of the log up to the projection, in any order: the first event, and those that carry the outputs of its steps.
     pub carrying: Vec<EventRow>,
+    /// Files that it left, in order.
+    pub artifacts: Vec<ArtifactRow>,
 }
 
 impl RunRows {

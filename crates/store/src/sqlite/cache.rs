@@ -1,6 +1,7 @@
 //! Results of steps.
 
 use async_trait::async_trait;
+use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use uuid::Uuid;
 
@@ -15,7 +16,7 @@ use super::columns::{Columns, all, id, one};
 use super::{flights, preimages};
 use crate::rows::{
     CacheWrite, EpochRow, FoundResult, KeptWrite, PreimageRow, ResultAge, ResultFilter, ResultKey, ResultPosition,
-    ResultRow, ResultStats, RunWrite,
+    ResultRow, ResultStats, RunWrite, read_beyond,
 };
 use crate::{Asker, CacheStore, Result};
 
@@ -62,11 +63,11 @@ pub(super) fn write(tx: &Connection, writes: &[&RunWrite]) -> Result<()> {
 fn keep(tx: &Connection, write: &RunWrite, kept: &KeptWrite, at: Timestamp) -> Result<()> {
     tx.prepare_cached(
         "INSERT INTO step_cache (org_id, key, run_id, workflow, step_id, trust, producer_run, producer_seq, created_at,
-             hits, duration_ms, bytes, output, output_hash)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, ?10, ?11, ?12, ?13)
+             hits, duration_ms, bytes, output, output_hash, artifacts)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, ?10, ?11, ?12, ?13, ?14)
          ON CONFLICT (org_id, key, run_id) DO UPDATE
          SET producer_run = ?7, producer_seq = ?8, created_at = ?9, duration_ms = ?10, bytes = ?11, output = ?12,
-             output_hash = ?13",
+             output_hash = ?13, artifacts = ?14",
     )?
     .execute(params![
         write.org.0,
@@ -82,8 +83,9 @@ fn keep(tx: &Connection, write: &RunWrite, kept: &KeptWrite, at: Timestamp) -> R
         (kept.output.len() as u64).cast_signed(),
         kept.output.as_str(),
         kept.output_hash.0,
+        kept.artifacts(),
     ])?;
-    Ok(())
+    super::artifacts::keep(tx, write.org, &served(&kept.key), kept)
 }
 
 /// What serves only this run goes.
@@ -98,7 +100,8 @@ const OF_RUN: &str = "DELETE FROM step_cache INDEXED BY step_cache_by_run
      RETURNING org_id, workflow, step_id, hits, duration_ms";
 
 const FOUND: &str =
-    "SELECT CASE WHEN output_hash = ?4 THEN NULL ELSE output END, output_hash, producer_run, producer_seq, duration_ms
+    "SELECT CASE WHEN output_hash = ?4 THEN NULL ELSE output END, output_hash, producer_run, producer_seq, duration_ms,
+            artifacts
     FROM step_cache WHERE org_id = ?1 AND key = ?2 AND run_id = ?3";
 
 pub(super) fn find(
@@ -145,7 +148,11 @@ fn found_row(key: &ResultKey, row: &Row) -> rusqlite::Result<FoundResult> {
     let output: Option<std::sync::Arc<str>> = columns.get()?;
     let (output, output_hash) = (output.map(Json::trusted), columns.digest()?);
     let producer = (columns.run()?, columns.seq()?);
-    Ok(FoundResult { key: *key, producer, output_hash, output, duration_ms: columns.seq()? })
+    let duration_ms = columns.seq()?;
+    let files: Option<String> = columns.get()?;
+    let unread = |error| rusqlite::Error::FromSqlConversionFailure(5, Type::Text, Box::new(error));
+    let beyond = read_beyond(files.as_deref()).map_err(unread)?;
+    Ok(FoundResult { key: *key, producer, output_hash, output, beyond, duration_ms })
 }
 
 pub(super) fn epochs(conn: &Connection, org: OrgId, workflow: &str) -> Result<Vec<EpochRow>> {

@@ -3,7 +3,7 @@
 //! ```text
 //! candidates  (reading)       runs that may go, by the index of ends
 //! heads       (transactions)  each is looked at again; head, projection, timers, … go together, and the run is noted
-//! leftovers   (transactions)  of the runs that are noted: events from the oldest on, steps, logs; then the note
+//! leftovers   (transactions)  of the runs that are noted: events from the oldest on, steps, logs, artifacts; then the note
 //! ```
 //!
 //! **Invariant:** who reads sees a run whole or not at all: its head goes first, and with it the run. What a process that
@@ -101,6 +101,9 @@ const STEPS: &str = "DELETE FROM run_steps WHERE org_id = ?1 AND run_id = ?2 AND
 const LOGS: &str = "DELETE FROM step_logs WHERE rowid IN (
     SELECT rowid FROM step_logs WHERE org_id = ?1 AND run_id = ?2 LIMIT ?3)";
 
+const ARTIFACTS: &str = "DELETE FROM artifacts WHERE org_id = ?1 AND run_id = ?2 AND (seq, place) IN (
+    SELECT seq, place FROM artifacts WHERE org_id = ?1 AND run_id = ?2 ORDER BY seq, place LIMIT ?3)";
+
 /// Removes some of what is left of runs that are gone. Answers whether there is more.
 pub(super) fn leftovers(tx: &Connection) -> Result<bool> {
     let next = "SELECT org_id, run_id FROM forgotten_runs LIMIT 1";
@@ -109,7 +112,7 @@ pub(super) fn leftovers(tx: &Connection) -> Result<bool> {
         let mut columns = Columns::of(row);
         Ok((columns.org()?, columns.run()?))
     })? {
-        for (sql, rows) in [(EVENTS, 1), (STEPS, 1), (LOGS, CHUNK_ROWS)] {
+        for (sql, rows) in [(EVENTS, 1), (STEPS, 1), (LOGS, CHUNK_ROWS), (ARTIFACTS, 1)] {
             let most = room.div_ceil(rows);
             let removed = remove(tx.prepare_cached(sql)?, org, run, most)?;
             room = room.saturating_sub(removed * rows);
@@ -145,10 +148,15 @@ mod tests {
 
     #[test]
     fn what_is_left_is_found_by_its_run() {
-        for sql in [EVENTS, STEPS, LOGS] {
+        for sql in [EVENTS, STEPS, LOGS, ARTIFACTS] {
             let plan = plan(&schema(), sql);
             assert!(!plan.contains("SCAN run_events") && !plan.contains("SCAN run_steps"), "{plan}");
-            assert!(!plan.contains("SCAN step_logs") && plan.contains("(org_id=? AND run_id=?"), "{plan}");
+            assert!(
+                !plan.contains("SCAN step_logs")
+                    && !plan.contains("SCAN artifacts")
+                    && plan.contains("(org_id=? AND run_id=?"),
+                "{plan}"
+            );
         }
     }
 }

@@ -3,6 +3,7 @@
 //! One thread writes, a few connections read, nodes of this machine know of each other by lock files. Another process may
 //! have the same file open.
 
+mod artifacts;
 mod cache;
 mod cache_counts;
 mod columns;
@@ -335,6 +336,10 @@ impl Store for SqliteStore {
     }
 
     fn flights(&self) -> &dyn crate::FlightStore {
+        self
+    }
+
+    fn artifacts(&self) -> &dyn crate::ArtifactStore {
         self
     }
 

@@ -44,7 +44,8 @@ fn rest(conn: &Connection, head: HeadRow) -> Result<RunRows> {
             read::events_at(conn, org, run, &seqs)?
         }
     };
-    Ok(RunRows { head, projection, tail, carrying })
+    let artifacts = super::artifacts::of_run(conn, org, run)?;
+    Ok(RunRows { head, projection, tail, carrying, artifacts })
 }
 
 pub(super) fn step_events(

@@ -8,7 +8,7 @@ use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
 
-use super::{cache, flights, outbox, queues, tasks};
+use super::{artifacts, cache, flights, outbox, queues, tasks};
 use crate::Result;
 use crate::groups::in_groups;
 use crate::rows::{
@@ -218,6 +218,9 @@ impl Hot<'_> {
         }
         if let Some(checkpoint) = &write.checkpoint {
             self.checkpoint(write.org, run, checkpoint)?;
+        }
+        if !write.artifacts.is_empty() {
+            artifacts::write(self.conn, write)?;
         }
         Ok(())
     }

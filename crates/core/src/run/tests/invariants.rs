@@ -23,7 +23,9 @@ pub(super) fn line(event: &Event, plan: &Plan) -> String {
         Body::RunCancelled { reason } | Body::RunTerminated { reason } => reason.clone(),
         Body::RunContinued { count } => count.to_string(),
         Body::StepSkipped { reason } => reason.to_string(),
-        Body::StepReused(reused) => format!("cache_hit {}", reused.output.as_str()),
+        Body::StepReused(reused) => {
+            format!("cache_hit {}", reused.output.as_ref().map_or("elsewhere", |output| output.as_str()))
+        }
         Body::SignalAccepted { name, .. } | Body::SignalRejected { name, .. } => name.clone(),
         Body::StepRetryScheduled { reset, .. } if !reset.is_empty() => {
             let names: Vec<&str> = reset.iter().map(|step| &*plan.step(*step).id).collect();

@@ -80,7 +80,7 @@ impl Run {
                     ("StepCompleted", &&*self.plan.step(kept.step).id)
                 );
                 assert_eq!(crate::codec::carried_value(row).unwrap(), Some(kept.output.clone()));
-                let cached = Cached { key: kept.key, output: kept.output, run, seq: kept.seq };
+                let cached = Cached { key: kept.key, output: kept.output, run, seq: kept.seq, beyond: kept.beyond };
                 results.kept.insert(place(run, kept.key, kept.scope), cached);
             }
             CacheChange::Used { key, scope } => {

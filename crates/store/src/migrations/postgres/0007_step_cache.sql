@@ -15,7 +15,9 @@ CREATE TABLE step_cache (
     workflow     text COLLATE "C" NOT NULL,
     step_id      text COLLATE "C" NOT NULL,
     trust        text NOT NULL CHECK (trust IN ('open', 'protected')),
-    output       text NOT NULL
+    output       text NOT NULL,
+    -- Files that the result names, as its event has them.
+    artifacts    text
 ) WITH (fillfactor = 85);
 
 CREATE INDEX step_cache_by_step ON step_cache (org_id, workflow, step_id, key, run_id);

@@ -16,6 +16,8 @@ CREATE TABLE step_cache (
     bytes        INTEGER NOT NULL,
     output_hash  BLOB NOT NULL CHECK (length(output_hash) = 32),
     output       TEXT NOT NULL,
+    -- Files that the result names, as its event has them.
+    artifacts    TEXT,
     PRIMARY KEY (org_id, key, run_id)
 ) STRICT;
 
