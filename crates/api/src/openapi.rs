@@ -16,6 +16,7 @@ use crate::error::Problem;
     servers((url = "/", description = "this server")),
     tags(
         (name = "runs", description = "Start runs, look at them, talk to them"),
+        (name = "artifacts", description = "Files that runs leave, and their content"),
         (name = "streams", description = "Events as they happen"),
         (name = "workers", description = "Carry steps out"),
         (name = "workflows", description = "Documents and the names that point at them"),
@@ -49,7 +50,9 @@ pub fn document() -> OpenApi {
 /// Gives every call a name of its own: `runs_list` beside `workflows_list`.
 pub(crate) fn finished(mut api: OpenApi) -> OpenApi {
     for item in api.paths.paths.values_mut() {
-        for call in [&mut item.get, &mut item.post, &mut item.put, &mut item.delete].into_iter().flatten() {
+        for call in
+            [&mut item.get, &mut item.head, &mut item.post, &mut item.put, &mut item.delete].into_iter().flatten()
+        {
             let tag = call.tags.iter().flatten().next().cloned().unwrap_or_default();
             call.operation_id = call.operation_id.take().map(|name| format!("{tag}_{name}"));
         }

@@ -22,6 +22,7 @@ use milepost_store::rows::{HeadRow, RunFilter, TransitionRow};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::artifacts::{Artifacts, ArtifactsConfig, Keeper};
 use crate::cache::{CacheConfig, Evictor, Hot, HotTasks};
 use crate::clock::{Clock, SystemClock};
 use crate::committer::{Accepted, Committer, Inbox, LimitedQueues, Parts, RequestKind, restore_with};
@@ -64,6 +65,8 @@ pub struct Config {
     pub secrets: SecretsConfig,
     /// Where large documents and pieces of logs are kept; in the database if it is not said. All engines of a database need the same.
     pub blobs: Option<Blobs>,
+    /// How files that runs leave are kept.
+    pub artifacts: ArtifactsConfig,
     /// How definitions are kept.
     pub definitions: DefinitionsConfig,
     /// How long runs that have ended are kept; for ever if it is not said.
@@ -96,6 +99,7 @@ impl Default for Config {
             log: None,
             secrets: SecretsConfig::default(),
             blobs: None,
+            artifacts: ArtifactsConfig::default(),
             definitions: DefinitionsConfig::default(),
             retention: None,
             cache: CacheConfig::default(),
@@ -159,6 +163,7 @@ pub struct Engine {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) definitions: Arc<Definitions>,
     pub(crate) plans: Arc<Plans>,
+    pub(crate) artifacts: Arc<Artifacts>,
     pub(crate) clock: Arc<dyn Clock>,
     limits: Limits,
     pub(crate) inbox: Inbox,
@@ -224,8 +229,21 @@ impl Engine {
         let (logs, log_inbox) = LogHandle::new(config.limits.log_bytes, config.log, config.clock.clone());
         let secrets = Secrets::new(store.clone(), config.clock.clone(), config.secrets, config.limits.clone());
         let secrets = Arc::new(secrets);
-        let executor =
-            Executor::new(config.skills, config.limits.clone(), inbox.clone(), logs.clone(), secrets.clone());
+        let artifacts = Arc::new(Artifacts::new(
+            store.clone(),
+            config.blobs.clone(),
+            config.clock.clone(),
+            config.limits.clone(),
+            config.artifacts,
+        ));
+        let executor = Executor::new(
+            config.skills,
+            config.limits.clone(),
+            inbox.clone(),
+            logs.clone(),
+            secrets.clone(),
+            artifacts.clone(),
+        );
         let leases = Arc::new(Leases::new(logs.clone()));
         let flights = Flights::default();
         let limited_queues = LimitedQueues::default();
@@ -238,6 +256,7 @@ impl Engine {
             inbox: inbox.clone(),
             leases: leases.clone(),
             secrets: secrets.clone(),
+            artifacts: artifacts.clone(),
             hosts: Arc::new(Hosts::new(config.push.per_host)),
             config: config.push,
             client: OnceLock::new(),
@@ -258,6 +277,7 @@ impl Engine {
             store: store.clone(),
             plans: plans.clone(),
             secrets: secrets.clone(),
+            artifacts: artifacts.clone(),
             clock: config.clock.clone(),
             limits: config.limits.clone(),
             executor: executor.clone(),
@@ -327,6 +347,7 @@ impl Engine {
             let watch = FlightWatch { store: store.clone(), flights: flights.clone(), inbox: inbox.clone() };
             services.push(tokio::spawn(watch.run()));
             services.push(tokio::spawn(Collector::new(definitions.clone()).run()));
+            services.push(tokio::spawn(Keeper { artifacts: artifacts.clone() }.run()));
             services.extend(config.retention.map(|keep| {
                 let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
                 let (store, clock, blobs) = (store.clone(), config.clock.clone(), config.blobs.clone());
@@ -348,6 +369,7 @@ impl Engine {
             store,
             definitions,
             plans,
+            artifacts,
             clock: config.clock,
             limits: config.limits,
             inbox,
@@ -404,6 +426,12 @@ impl Engine {
     #[must_use]
     pub fn secrets(&self) -> &Secrets {
         &self.secrets
+    }
+
+    /// Files that runs leave.
+    #[must_use]
+    pub fn files(&self) -> &Artifacts {
+        &self.artifacts
     }
 
     /// Whether this engine can carry out the steps of a plan.

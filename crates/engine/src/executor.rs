@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
+use milepost_core::artifact::{Artifact, Beyond};
 use milepost_core::event::ErrorInfo;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::json::Json;
@@ -13,10 +14,11 @@ use milepost_core::plan::Plan;
 use milepost_core::run::{Command, Task, TaskRef};
 use tokio::task::AbortHandle;
 
+use crate::artifacts::Artifacts;
 use crate::committer::{Inbox, Request};
 use crate::logs::{AttemptKey, AttemptLog, LogHandle};
 use crate::secrets::{INLINE_QUEUE, Redactor, Resolved, Secrets};
-use crate::skills::{SkillContext, SkillError, Skills};
+use crate::skills::{Files, SkillContext, SkillError, Skills};
 
 type Key = (RunId, TaskRef);
 
@@ -32,6 +34,7 @@ struct Shared {
     inbox: Inbox,
     logs: LogHandle,
     secrets: Arc<Secrets>,
+    artifacts: Arc<Artifacts>,
     under_way: Mutex<HashMap<Key, UnderWay>>,
 }
 
@@ -48,8 +51,10 @@ impl Executor {
         inbox: Inbox,
         logs: LogHandle,
         secrets: Arc<Secrets>,
+        artifacts: Arc<Artifacts>,
     ) -> Executor {
-        Executor { shared: Arc::new(Shared { skills, limits, inbox, logs, secrets, under_way: Mutex::default() }) }
+        let under_way = Mutex::default();
+        Executor { shared: Arc::new(Shared { skills, limits, inbox, logs, secrets, artifacts, under_way }) }
     }
 
     pub(crate) fn knows(&self, skill: &str) -> bool {
@@ -123,16 +128,17 @@ impl Shared {
 
     async fn outcome(&self, org: OrgId, run: RunId, plan: &Plan, task: &Task) -> Command {
         let references = &plan.step(task.index).secrets;
+        let files = Files::new(org, self.artifacts.clone());
         let outcome = match self.secrets.resolve(org, &plan.name, INLINE_QUEUE, references).await {
             Ok(secrets) => {
                 let redactor = secrets.redactor().map(Arc::new);
-                let ended = self.carry_out(org, run, plan, task, secrets, redactor.clone()).await;
+                let ended = self.carry_out(org, run, plan, task, secrets, redactor.clone(), files.clone()).await;
                 redacted_outcome(ended, redactor.as_deref())
             }
             Err(error) => Err(error),
         };
         match outcome {
-            Ok(output) => Command::Complete { task: task.task, output },
+            Ok(output) => leaving(Command::Complete { task: task.task, output }, files.take()),
             Err(error) => Command::Fail { task: task.task, error: error.into() },
         }
     }
@@ -145,6 +151,7 @@ impl Shared {
         task: &Task,
         secrets: Resolved,
         redactor: Option<Arc<Redactor>>,
+        files: Files,
     ) -> Result<Json, SkillError> {
         let step = plan.step(task.index);
         let skill = self
@@ -162,6 +169,7 @@ impl Shared {
             secrets,
             trace: task.trace,
             log: Arc::new(AttemptLog::new(key, self.logs.clone()).redacting(redactor)),
+            files,
         };
         // Called in there, too: a function may panic before it returns its future.
         let input = task.input.clone();
@@ -176,6 +184,15 @@ impl Shared {
         check_output(&output, &self.limits)?;
         Ok(output)
     }
+}
+
+/// An outcome with the files that come with it.
+pub(crate) fn leaving(outcome: Command, artifacts: Vec<Artifact>) -> Command {
+    if artifacts.is_empty() {
+        return outcome;
+    }
+    let beyond = Box::new(Beyond { artifacts, output_blob: None });
+    Command::Leaving { outcome: Box::new(outcome), beyond }
 }
 
 /// What comes out of a skill, wherever it ran, must be JSON that means the same everywhere.

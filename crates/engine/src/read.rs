@@ -12,8 +12,9 @@ use milepost_core::plan::Plan;
 use milepost_core::record::EventRow;
 use milepost_store::Store;
 use milepost_store::blobs::Blobs;
-use milepost_store::rows::HeadRow;
+use milepost_store::rows::{ArtifactRow, HeadRow};
 
+use crate::artifacts::{ArtifactView, all};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::plans::Plans;
@@ -89,7 +90,7 @@ impl Reader<'_> {
         let Some(projection) = followed(projected.unwrap_or_default(), org, run, &plan, &rows.tail) else {
             return Err(self.unreadable(&rows.head).await);
         };
-        self.view(&rows.head, &plan, projection, rows.head.last_seq, carried).await
+        self.view(&rows.head, &plan, projection, rows.head.last_seq, carried, &rows.artifacts).await
     }
 
     async fn at(&self, org: OrgId, run: RunId, seq: u64) -> Result<RunView, EngineError> {
@@ -108,7 +109,8 @@ impl Reader<'_> {
         let projection = self.read_on(&head, &plan, Projection::default(), seq, see).await?;
         self.read_carried(&head, &projection, &mut carried).await?;
         let plan = self.plans.by_hash(org, then).await?;
-        let mut view = match run_view(&plan, &projection, &carried) {
+        let artifacts = all(self.store, org, run, None, seq).await?;
+        let mut view = match run_view(&plan, &projection, &carried, &artifacts) {
             Some(view) => view,
             None => return Err(self.unreadable(&head).await),
         };
@@ -149,7 +151,9 @@ impl Reader<'_> {
             rows.iter().for_each(|row| keep(&mut carried, row));
         }
         let ended = projection.snapshot().is_some_and(|snapshot| snapshot.status.is_terminal());
-        Ok(step_view(plan, step, row, &carried, ended))
+        let artifacts = all(self.store, head.org, head.run, Some(name.clone()), u64::MAX).await?;
+        let artifacts = artifacts.iter().map(ArtifactView::from).collect();
+        Ok(StepView { artifacts, ..step_view(plan, step, row, &carried, ended) })
     }
 
     async fn head(&self, org: OrgId, run: RunId) -> Result<HeadRow, EngineError> {
@@ -164,10 +168,11 @@ impl Reader<'_> {
         projection: Projection,
         until: u64,
         mut carried: Carried,
+        artifacts: &[ArtifactRow],
     ) -> Result<RunView, EngineError> {
         let projection = self.read_on(head, plan, projection, until, |row| keep(&mut carried, row)).await?;
         self.read_carried(head, &projection, &mut carried).await?;
-        match run_view(plan, &projection, &carried) {
+        match run_view(plan, &projection, &carried, artifacts) {
             Some(view) => Ok(view),
             None => Err(self.unreadable(head).await),
         }

@@ -10,9 +10,10 @@ use milepost_core::plan::Plan;
 use milepost_core::record::EventRow;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
-use milepost_store::rows::{SnapshotRow, StepRow};
+use milepost_store::rows::{ArtifactRow, SnapshotRow, StepRow};
 use serde::{Deserialize, Serialize};
 
+use crate::artifacts::ArtifactView;
 use crate::projector::Projection;
 
 /// A run in a list.
@@ -55,6 +56,8 @@ pub struct RunView {
     /// The outputs of the last steps, by step id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
+    /// Files that are of the run as a whole; those of steps are with them.
+    pub artifacts: Vec<ArtifactView>,
     pub steps: Vec<StepView>,
 }
 
@@ -74,7 +77,8 @@ pub struct StepView {
     pub output: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
-    pub artifacts: [(); 0],
+    /// Files that it left.
+    pub artifacts: Vec<ArtifactView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -162,7 +166,13 @@ pub(crate) const DEFINITION: u64 = 0;
 pub(crate) type Carried = HashMap<u64, Option<Json>>;
 
 /// Puts a run together from its rows and the values that their events carry.
-pub(crate) fn run_view(plan: &Plan, projection: &Projection, carried: &Carried) -> Option<RunView> {
+pub(crate) fn run_view(
+    plan: &Plan,
+    projection: &Projection,
+    carried: &Carried,
+    artifacts: &[ArtifactRow],
+) -> Option<RunView> {
+    let (mut files, artifacts) = by_step(artifacts);
     let snapshot = projection.snapshot()?;
     let ended = snapshot.status.is_terminal();
     let mut steps = Vec::with_capacity(plan.steps.len());
@@ -174,15 +184,30 @@ pub(crate) fn run_view(plan: &Plan, projection: &Projection, carried: &Carried) 
             let outputs = items.iter().map(|row| output_of(row, carried));
             view.output = Some(join(outputs));
         }
+        view.artifacts = files.remove(id.as_str()).unwrap_or_default();
         steps.push(view);
         for (item, row) in items.into_iter().enumerate() {
-            steps.push(step_view(plan, StepRef::item(*index, item as u32), Some(row), carried, ended));
+            let mut view = step_view(plan, StepRef::item(*index, item as u32), Some(row), carried, ended);
+            if !files.is_empty() {
+                view.artifacts = files.remove(view.step_id.as_str()).unwrap_or_default();
+            }
+            steps.push(view);
         }
     }
     let output = (snapshot.status == RunStatus::Completed).then(|| last_outputs(plan, &steps));
     let payload = carried.get(&1).cloned().flatten().unwrap_or_else(Json::null);
     let definition = carried.get(&DEFINITION).cloned().flatten();
-    Some(RunView { summary: RunSummary::from(snapshot), definition, payload, output, steps })
+    Some(RunView { summary: RunSummary::from(snapshot), definition, payload, output, artifacts, steps })
+}
+
+/// Those of steps, and those of the run as a whole.
+fn by_step(artifacts: &[ArtifactRow]) -> (HashMap<&str, Vec<ArtifactView>>, Vec<ArtifactView>) {
+    let (mut by_step, mut of_run) = (HashMap::new(), Vec::new());
+    for row in artifacts {
+        let list = row.step_id.as_deref().map_or(&mut of_run, |step| by_step.entry(step).or_default());
+        list.push(ArtifactView::from(row));
+    }
+    (by_step, of_run)
 }
 
 /// The rows of a `foreach` step's items, in order.
@@ -242,7 +267,7 @@ pub(crate) fn step_view(plan: &Plan, step: StepRef, row: Option<&StepRow>, carri
         input_hash: row.and_then(|row| row.input_hash),
         output: row.and_then(|row| output_of(row, carried)),
         error: row.and_then(|row| read_error(row.error.as_ref())),
-        artifacts: [],
+        artifacts: Vec::new(),
         started_at,
         ended_at,
         duration_ms: started_at.zip(ended_at).map(|(from, to)| to.ms_since(from)),

@@ -74,6 +74,22 @@ pub(crate) struct Summary {
     pub(crate) completed_at: Option<Timestamp>,
 }
 
+/// A file that a run left.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Artifact {
+    pub(crate) artifact_id: String,
+    pub(crate) run_id: RunId,
+    pub(crate) step_id: Option<String>,
+    pub(crate) kind: String,
+    pub(crate) uri: String,
+    pub(crate) sha256: Option<String>,
+    pub(crate) size_bytes: Option<u64>,
+    pub(crate) filename: Option<String>,
+    pub(crate) training_step: Option<i64>,
+    pub(crate) created_at: Timestamp,
+    pub(crate) expires_at: Option<Timestamp>,
+}
+
 /// A run with its steps.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Run {

@@ -32,6 +32,12 @@ pub enum Error {
     /// A value that was to be sent is none that JSON has.
     #[error("this cannot be written as JSON: {0}; maps need text as keys")]
     NotJson(#[from] serde_json::Error),
+    /// A file of this machine.
+    #[error("the file {path} cannot be read or written: {why}; check its path, and the room on its disk")]
+    File { path: String, why: String },
+    /// What was downloaded is not what was asked for.
+    #[error("what came has the hash {found}, not {expected}; nothing was kept, try again")]
+    Damaged { expected: String, found: String },
     #[error("this worker has no skills; add one with `skill`")]
     NoSkills,
 }
@@ -96,6 +102,10 @@ impl Error {
 
     pub(crate) fn unreachable(url: &str, error: &reqwest::Error) -> Error {
         Error::Unreachable { url: url.to_owned(), why: cause(error) }
+    }
+
+    pub(crate) fn file(path: &std::path::Path, error: &std::io::Error) -> Error {
+        Error::File { path: path.display().to_string(), why: error.to_string() }
     }
 
     pub(crate) fn unreadable(url: &str, error: &serde_json::Error) -> Error {

@@ -7,7 +7,7 @@ mod error;
 pub mod wire;
 mod worker;
 
-pub use client::{Client, EventStream, NewRun, RunFilter, Seen, Signal};
+pub use client::{ArtifactFilter, Client, EventStream, NewRun, RunFilter, Seen, Signal};
 pub use error::{Error, Problem};
-pub use wire::{LogStream, RunId};
+pub use wire::{Artifact, Blob, LogStream, NewArtifact, RunId};
 pub use worker::{Context, SkillError, Worker, WorkerBuilder};

@@ -1,5 +1,6 @@
 //! One file per deed: `routes/<noun>/<verb>.rs`.
 
+mod blobs;
 mod cache;
 mod docs;
 mod health;
@@ -39,6 +40,7 @@ const BODY_BYTES: usize = 8 * 1024 * 1024;
 pub(crate) fn api() -> OpenApiRouter<AppState> {
     let calls = OpenApiRouter::new()
         .merge(queues::routes())
+        .merge(blobs::routes())
         .merge(outbox::routes())
         .merge(cache::routes())
         .merge(runs::routes())
@@ -58,7 +60,10 @@ pub fn router(state: AppState) -> Router {
     let (calls, document) = api().split_for_parts();
     docs::remember(&openapi::finished(document));
     // Streams are never held back to be compressed.
-    let compressed = SizeAbove::new(1024).and(NotForContentType::const_new("text/event-stream"));
+    // Files go as they are: whoever asks for some bytes of one counts them.
+    let compressed = SizeAbove::new(1024)
+        .and(NotForContentType::const_new("text/event-stream"))
+        .and(|_, _, _: &_, extensions: &axum::http::Extensions| extensions.get::<blobs::AsItIs>().is_none());
     calls
         .route("/", get(home::home))
         .route("/docs", get(docs::docs))

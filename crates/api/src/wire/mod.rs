@@ -1,5 +1,6 @@
 //! What goes over the wire. Names are fixed; the engine's own types may change behind them.
 
+mod artifact;
 pub mod cache;
 pub mod definition;
 mod event;
@@ -15,6 +16,7 @@ mod secret;
 mod step;
 pub(crate) mod task;
 
+pub(crate) use artifact::{Artifact, NewArtifact, Presigned, StoredBlob};
 pub(crate) use definition::{
     Collected, Deployed, Difference, Merged, Move, MovedTag, Protection, Revision, Tag, Workflow,
 };

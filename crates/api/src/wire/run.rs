@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::Any;
+use super::artifact::Artifact;
 use super::step::{ErrorInfo, Step};
 
 /// A run in a list.
@@ -60,6 +61,8 @@ pub(crate) struct Run {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Any>)]
     output: Option<Json>,
+    /// Files that are of the run as a whole; those of steps are with them, and `/runs/{run_id}/artifacts` has all.
+    artifacts: Vec<Artifact>,
     steps: Vec<Step>,
 }
 
@@ -87,7 +90,7 @@ impl RunSummary {
 
 impl Run {
     /// What a run has beyond its summary.
-    pub(crate) const BODY_FIELDS: &'static [&'static str] = &["definition", "payload", "output", "steps"];
+    pub(crate) const BODY_FIELDS: &'static [&'static str] = &["definition", "payload", "output", "artifacts", "steps"];
 }
 
 impl From<view::RunSummary> for RunSummary {
@@ -121,6 +124,7 @@ impl From<view::RunView> for Run {
             definition: run.definition,
             payload: run.payload,
             output: run.output,
+            artifacts: run.artifacts.into_iter().map(Artifact::from).collect(),
             steps: run.steps.into_iter().map(Step::from).collect(),
         }
     }

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::Any;
+use super::artifact::Artifact;
 
 /// A failure, of a step or of a run.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -47,8 +48,8 @@ pub(crate) struct Step {
     output: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorInfo>,
-    #[schema(value_type = Vec<Any>)]
-    artifacts: [(); 0],
+    /// Files that it left.
+    artifacts: Vec<Artifact>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     started_at: Option<String>,
@@ -72,7 +73,7 @@ impl From<view::StepView> for Step {
             input_hash: step.input_hash.map(|hash| hash.to_string()),
             output: step.output,
             error: step.error.map(ErrorInfo::from),
-            artifacts: [],
+            artifacts: step.artifacts.into_iter().map(Artifact::from).collect(),
             started_at: step.started_at.map(|at| at.to_string()),
             ended_at: step.ended_at.map(|at| at.to_string()),
             duration_ms: step.duration_ms,

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::Any;
+use super::artifact::NewArtifact;
 use crate::error::{Problem, Result};
 
 /// Longest time that a call waits.
@@ -186,6 +187,11 @@ pub(crate) struct ResultItem {
     /// Of an attempt that completed.
     #[schema(value_type = Option<Any>)]
     output: Option<Json>,
+    /// Files that an attempt leaves that completed. One that does not fit, or whose content is not there, is among what is
+    /// `rejected`: put it right and say it again.
+    #[serde(default)]
+    #[schema(value_type = Vec<NewArtifact>)]
+    artifacts: Vec<Json>,
     /// Of an attempt that failed.
     error: Option<Failure>,
     /// The last lines of its log.
@@ -214,7 +220,7 @@ impl ResultItem {
                 return Err(Problem::unprocessable("bad_body", detail));
             }
         };
-        result(self.task_id, self.lease_token, outcome, self.lines)
+        result(self.task_id, self.lease_token, outcome, self.artifacts, self.lines)
     }
 }
 
@@ -222,8 +228,14 @@ pub(crate) fn completed(output: Option<Json>) -> Outcome {
     Outcome::Completed(output.unwrap_or_else(Json::null))
 }
 
-pub(crate) fn result(task: Uuid, token: String, outcome: Outcome, lines: Vec<Line>) -> Result<workers::WorkerResult> {
-    Ok(workers::WorkerResult { task: TaskId(task), token, outcome, lines: read_lines(lines)? })
+pub(crate) fn result(
+    task: Uuid,
+    token: String,
+    outcome: Outcome,
+    artifacts: Vec<Json>,
+    lines: Vec<Line>,
+) -> Result<workers::WorkerResult> {
+    Ok(workers::WorkerResult { task: TaskId(task), token, outcome, artifacts, lines: read_lines(lines)? })
 }
 
 /// Why an attempt failed.
@@ -362,7 +374,8 @@ impl From<workers::Directive> for Directive {
 pub(crate) struct Rejected {
     task_id: Uuid,
     lease_token: String,
-    /// `stale_attempt`: somebody else has it now, or the run has ended; drop it.
+    /// `stale_attempt`: somebody else has it now, or the run has ended; drop it. `artifact_missing`, `artifact_exists`,
+    /// `bad_artifact`: put that artifact right, or leave it out, and report again.
     code: String,
     message: String,
 }

@@ -101,6 +101,8 @@ pub(super) enum Looking {
         keyed: Keyed,
         found: Option<Cached>,
         flight: Option<Flight>,
+        /// There is one, but not all of it.
+        damaged: bool,
     },
     /// It has to run: it makes the result, or nothing was asked.
     Missed(Keyed),
@@ -128,7 +130,7 @@ impl Decider<'_> {
         }
         match self.state.scratch.cache.remove(&step) {
             // A result that would patch its run was kept when it could not.
-            Some(Looking::Answered { keyed, found: Some(found), flight })
+            Some(Looking::Answered { keyed, found: Some(found), flight, .. })
                 if self.returned_patch(step, &found.output).is_none() =>
             {
                 if self.reuse(step, &keyed, found) {
@@ -137,8 +139,8 @@ impl Decider<'_> {
                 }
                 return Ok(self.lead_or_wait_for(step, keyed, flight, true));
             }
-            Some(Looking::Answered { keyed, found, flight }) => {
-                return Ok(self.lead_or_wait_for(step, keyed, flight, found.is_some()));
+            Some(Looking::Answered { keyed, found, flight, damaged }) => {
+                return Ok(self.lead_or_wait_for(step, keyed, flight, damaged || found.is_some()));
             }
             Some(asked @ Looking::Asked(_)) => {
                 self.state.scratch.cache.insert(step, asked);
@@ -263,10 +265,18 @@ impl RunState {
     pub fn learn_cached(&mut self, step: StepRef, found: Option<Cached>) {
         match self.scratch.cache.remove(&step) {
             Some(Looking::Asked(keyed)) => {
-                self.scratch.cache.insert(step, Looking::Answered { keyed, found, flight: None });
+                self.scratch.cache.insert(step, Looking::Answered { keyed, found, flight: None, damaged: false });
             }
             Some(other) => drop(self.scratch.cache.insert(step, other)),
             None => {}
+        }
+    }
+
+    /// Tells the state that there is a result for a step that asked, but not all of it: it has to be made again.
+    pub fn learn_damaged(&mut self, step: StepRef) {
+        self.learn_cached(step, None);
+        if let Some(Looking::Answered { damaged, .. }) = self.scratch.cache.get_mut(&step) {
+            *damaged = true;
         }
     }
 

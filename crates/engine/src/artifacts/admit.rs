@@ -16,6 +16,23 @@ use crate::secrets::Redactor;
 /// Content that was used longer ago is used again before somebody names it. Far less than the time of grace.
 const FRESH_MS: u64 = 10 * 60 * 1000;
 
+/// A result that was found, looked at.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Whole(Cached),
+    /// A file that it names is gone.
+    Damaged,
+}
+
+impl Kept {
+    pub(crate) fn whole(self) -> Option<Cached> {
+        match self {
+            Kept::Whole(cached) => Some(cached),
+            Kept::Damaged => None,
+        }
+    }
+}
+
 /// An artifact as it came over the wire.
 pub(crate) fn read(json: &Json) -> Result<NewArtifact, EngineError> {
     serde_json::from_str(json.as_str()).map_err(|error| {
@@ -68,7 +85,8 @@ impl Artifacts {
         if size <= most {
             return Ok(());
         }
-        let message = format!("{} artifacts at once have more than {most} bytes; record some on their own", artifacts.len());
+        let message =
+            format!("{} artifacts at once have more than {most} bytes; record some on their own", artifacts.len());
         Err(rejected(RejectionKind::Invalid, "too_many_artifacts", message))
     }
 
@@ -106,14 +124,15 @@ impl Artifacts {
         Ok(())
     }
 
-    /// Results that were found, without those of which a file is gone: what made them has to run again.
-    pub(crate) async fn with_files(&self, org: OrgId, found: Vec<Option<Cached>>) -> Vec<Option<Cached>> {
-        let files = |cached: &Option<Cached>| cached.as_ref().and_then(|cached| cached.beyond.as_ref()).map(|b| b.blobs());
+    /// Which of the results that were found have all their files: what made the others has to run again.
+    pub(crate) async fn with_files(&self, org: OrgId, found: Vec<Option<Cached>>) -> Vec<Option<Kept>> {
+        let files =
+            |cached: &Option<Cached>| cached.as_ref().and_then(|cached| cached.beyond.as_ref()).map(|b| b.blobs());
         let mut hashes: Vec<Digest> = found.iter().filter_map(files).flatten().collect();
         hashes.sort_unstable();
         hashes.dedup();
         if hashes.is_empty() {
-            return found;
+            return found.into_iter().map(|cached| cached.map(Kept::Whole)).collect();
         }
         let there = match self.store.artifacts().contents(org, &hashes).await {
             Ok(rows) => self.with_content(rows).await.unwrap_or_default(),
@@ -125,10 +144,13 @@ impl Artifacts {
         let now = self.clock.now();
         let whole = |cached: Cached| match cached.beyond {
             Some(beyond) if !beyond.blobs().iter().all(|hash| there.contains_key(hash)) => None,
-            Some(beyond) => self.renewed(*beyond, now).map(|beyond| Cached { beyond: Some(Box::new(beyond)), ..cached }),
+            Some(beyond) => {
+                self.renewed(*beyond, now).map(|beyond| Cached { beyond: Some(Box::new(beyond)), ..cached })
+            }
             None => Some(cached),
         };
-        found.into_iter().map(|cached| cached.and_then(whole)).collect()
+        let looked_at = |cached: Cached| whole(cached).map_or(Kept::Damaged, Kept::Whole);
+        found.into_iter().map(|cached| cached.map(looked_at)).collect()
     }
 
     /// What a result leaves to the run that takes it is kept from now on. `None`: some of it has expired.

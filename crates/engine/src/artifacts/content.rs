@@ -83,11 +83,7 @@ impl Artifacts {
     }
 
     /// A row, and whether the blob store has what it names.
-    pub(super) async fn look_for(
-        &self,
-        org: OrgId,
-        sha256: Digest,
-    ) -> Result<Option<(ContentRow, bool)>, EngineError> {
+    pub(super) async fn look_for(&self, org: OrgId, sha256: Digest) -> Result<Option<(ContentRow, bool)>, EngineError> {
         let blobs = self.blobs()?;
         let Some(row) = self.store.artifacts().contents(org, &[sha256]).await?.pop() else { return Ok(None) };
         let whole = blobs.size(&row.blob).await? == Some(row.size_bytes);

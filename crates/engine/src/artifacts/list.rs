@@ -1,17 +1,15 @@
 //! Artifacts of a run: pages of them, one of them, its content.
 
-use std::sync::Arc;
-
+use milepost_core::artifact::uri_of;
 use milepost_core::event::StepRef;
 use milepost_core::id::{ArtifactId, OrgId, RunId};
 use milepost_core::run::{RejectionKind, unknown_step};
 use milepost_store::Store;
-use milepost_store::blobs::{Blobs, Download};
 use milepost_store::rows::{ArtifactFilter, ArtifactPosition, ArtifactRow};
 use serde::Serialize;
 
 use super::view::ArtifactView;
-use super::{Artifacts, Found, rejected};
+use super::{Found, rejected};
 use crate::engine::Engine;
 use crate::error::EngineError;
 
@@ -68,17 +66,13 @@ impl Engine {
     /// # Errors
     /// It is somewhere else, or gone.
     pub async fn content_of(&self, artifact: &ArtifactView) -> Result<Found, EngineError> {
-        find_content(&self.artifacts, self.org, artifact).await
-    }
-}
-
-async fn find_content(artifacts: &Artifacts, org: OrgId, artifact: &ArtifactView) -> Result<Found, EngineError> {
-    let own = artifact.sha256.filter(|hash| artifact.uri == milepost_core::artifact::uri_of(*hash));
-    match own {
-        Some(hash) => artifacts.find(org, hash).await,
-        None => {
-            let message = format!("the content of this artifact is not here but at {}; get it there", artifact.uri);
-            Err(rejected(RejectionKind::Conflict, "content_elsewhere", message))
+        let own = artifact.sha256.filter(|hash| artifact.uri == uri_of(*hash));
+        match own {
+            Some(hash) => self.artifacts.find(self.org, hash).await,
+            None => {
+                let message = format!("the content of this artifact is not here but at {}; get it there", artifact.uri);
+                Err(rejected(RejectionKind::Conflict, "content_elsewhere", message))
+            }
         }
     }
 }
@@ -102,39 +96,6 @@ pub(crate) async fn all(
             return Ok(rows);
         }
     }
-}
-
-/// Artifacts of a run. Needs no engine.
-///
-/// # Errors
-/// There is no such run, or it cannot be read.
-pub async fn list_artifacts(
-    store: &Arc<dyn Store>,
-    org: OrgId,
-    run: RunId,
-    filter: &ArtifactFilter,
-    cursor: Option<&str>,
-    limit: u32,
-) -> Result<ArtifactPage, EngineError> {
-    store.head(org, run).await?.ok_or(EngineError::NoSuchRun(run))?;
-    page(&**store, org, run, filter, cursor, limit).await
-}
-
-/// The content of an artifact. Needs no engine.
-///
-/// # Errors
-/// It is somewhere else, or gone.
-pub async fn open_content(
-    store: &Arc<dyn Store>,
-    blobs: Option<Blobs>,
-    org: OrgId,
-    artifact: &ArtifactView,
-) -> Result<Download, EngineError> {
-    let clock = Arc::new(crate::clock::SystemClock);
-    let (limits, config) = (milepost_core::limits::Limits::default(), super::ArtifactsConfig::default());
-    let artifacts = Artifacts::new(store.clone(), blobs, clock, limits, config);
-    let found = find_content(&artifacts, org, artifact).await?;
-    artifacts.download(&found, None).await
 }
 
 async fn page(

@@ -29,10 +29,12 @@ use milepost_store::blobs::Blobs;
 use crate::clock::Clock;
 use crate::error::EngineError;
 
+pub(crate) use admit::Kept;
 pub(crate) use collect::Keeper;
 pub use collect::Removed;
 pub use content::Found;
-pub use list::{ArtifactPage, list_artifacts, open_content};
+pub use list::ArtifactPage;
+pub(crate) use list::all;
 pub use record::{NewRecord, Recorded};
 pub use upload::Uploaded;
 pub use view::ArtifactView;

@@ -5,8 +5,8 @@ use milepost_core::id::{ArtifactId, RunId, SignalId};
 use milepost_core::run::{Command, RecordArtifact, RejectionKind};
 use milepost_store::rows::ArtifactRow;
 
-use super::view::ArtifactView;
 use super::rejected;
+use super::view::ArtifactView;
 use crate::committer::RequestKind;
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -50,6 +50,10 @@ impl Engine {
         let command = RecordArtifact { artifact: artifact.clone(), step: step_id.clone(), request };
         let command = Command::Record(Box::new(command));
         let accepted = self.inbox.ask(RequestKind::Command { org: self.org, run, command }).await?;
+        if accepted.existing {
+            // Whoever recorded it may be on the way to the disk.
+            self.inbox.caught_up().await;
+        }
         let row = match (accepted.existing, artifact.training_step) {
             (true, Some(step)) => self.store.artifacts().numbered(self.org, run, &artifact.kind, step).await?,
             _ => self.store.artifacts().artifact(self.org, run, artifact.id).await?,
@@ -76,6 +80,7 @@ fn again(row: &ArtifactRow, artifact: &Artifact, step_id: Option<&str>) -> Resul
         return Ok(Recorded { artifact: ArtifactView::from(row), existing: true });
     }
     let id = row.artifact.id;
-    let message = format!("this Idempotency-Key recorded artifact {id}, which is another one; use a new key for a new one");
+    let message =
+        format!("this Idempotency-Key recorded artifact {id}, which is another one; use a new key for a new one");
     Err(rejected(RejectionKind::Invalid, "idempotency_key_reused", message))
 }

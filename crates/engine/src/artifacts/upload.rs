@@ -60,7 +60,8 @@ impl Measured {
 }
 
 fn too_large(most: u64) -> EngineError {
-    let message = format!("it has more than {most} bytes, the limit `artifact_bytes`; store it elsewhere and record its uri");
+    let message =
+        format!("it has more than {most} bytes, the limit `artifact_bytes`; store it elsewhere and record its uri");
     rejected(RejectionKind::Invalid, "blob_too_large", message)
 }
 
@@ -173,8 +174,9 @@ fn check_hash(expected: Option<Digest>, found: Digest) -> Result<(), EngineError
     match expected.filter(|expected| *expected != found) {
         None => Ok(()),
         Some(expected) => {
-            let message =
-                format!("what came has the hash sha256:{found}, not sha256:{expected}; nothing was stored, send it again");
+            let message = format!(
+                "what came has the hash sha256:{found}, not sha256:{expected}; nothing was stored, send it again"
+            );
             Err(rejected(RejectionKind::Invalid, "hash_mismatch", message))
         }
     }

@@ -420,7 +420,9 @@ impl Committer {
         for decided in run.decided {
             if decided.reply.is_some() {
                 decided.fail(StoreError::Refused("see the log of the server".to_owned()).into());
-            } else if let super::RequestKind::Command { command: Command::Complete { task, .. }, .. } = decided.kind {
+            } else if let super::RequestKind::Command { command, .. } = &decided.kind
+                && let Some(task) = command.completes()
+            {
                 let error = ErrorInfo::fatal("not_stored", "the database refused the output of this step");
                 self.again.push(Request::command(run.org, run.run, Command::Fail { task, error }));
             }

@@ -253,7 +253,8 @@ impl Committer {
         let (status, last_seq) = (entry.state.status, entry.state.last_seq);
         self.returned_patch.clone_from(&decision.patch);
         // A signal that is new leaves an event, whatever becomes of it.
-        let is_signal = matches!(command, Command::Signal(_) | Command::SignalAt { .. } | Command::Patch(_));
+        let is_signal =
+            matches!(command, Command::Signal(_) | Command::SignalAt { .. } | Command::Patch(_) | Command::Record(_));
         let existing = is_signal && decision.events.is_empty();
         let refused = decision.events.iter().find_map(|event| match &event.body {
             Body::SignalRejected { reason, .. } => Some(reason.clone()),
@@ -346,7 +347,7 @@ impl Committer {
         }
         for event in &decision.events {
             if let Body::StepReused(reused) = &event.body {
-                pending.reused_bytes += reused.output.len();
+                pending.reused_bytes += reused.output.as_ref().map_or(0, Json::len);
             }
             if let Some(status) = event.body.run_status() {
                 if status == RunStatus::Running && entry.started_at.is_none() {

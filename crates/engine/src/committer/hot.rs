@@ -69,7 +69,7 @@ impl Committer {
     pub(super) fn complete(&self, org: OrgId, found: Vec<Option<FoundResult>>) -> Vec<Option<Cached>> {
         let metrics = &self.parts.telemetry.metrics;
         let complete = |found: FoundResult| {
-            let FoundResult { key, producer: (run, seq), output_hash, output, .. } = found;
+            let FoundResult { key, producer: (run, seq), output_hash, output, beyond, .. } = found;
             let output = match output {
                 Some(output) => {
                     metrics.results_from_database.increment(1);
@@ -82,7 +82,7 @@ impl Committer {
                     held.output.clone()
                 }
             };
-            Some(Cached { key: key.key, output, run, seq })
+            Some(Cached { key: key.key, output, run, seq, beyond })
         };
         found.into_iter().map(|found| found.and_then(complete)).collect()
     }

@@ -12,6 +12,7 @@
 //! **Invariant:** one task owns all run states; nothing else changes them.
 //! **Invariant:** effects outside the database happen only after the commit that holds their events.
 
+mod artifacts;
 mod commit;
 mod decide;
 mod dispatch;
@@ -42,6 +43,7 @@ use milepost_core::status::RunStatus;
 use milepost_store::Store;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::artifacts::Artifacts;
 use crate::cache::Hot;
 use crate::clock::Clock;
 use crate::error::EngineError;
@@ -309,6 +311,7 @@ pub(crate) struct Parts {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) plans: Arc<Plans>,
     pub(crate) secrets: Arc<Secrets>,
+    pub(crate) artifacts: Arc<Artifacts>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: Limits,
     pub(crate) executor: Executor,

@@ -16,9 +16,9 @@ use milepost_store::rows::{
     PatchedHead, PreimageWrite, RateWrite, ResultKey, RunWrite, SlotWrite, StatusWrite, TaskWrite, TimerWrite,
 };
 
-use super::flights;
 use super::limits::LimitedTask;
 use super::{Accepted, Reply, Request, RequestKind};
+use super::{artifacts, flights};
 use crate::error::EngineError;
 use crate::workers::Handed;
 
@@ -135,6 +135,7 @@ impl RunPending {
                 trust: kept.trust,
                 output_hash: Digest::of(kept.output.as_str().as_bytes()),
                 output: kept.output,
+                beyond: kept.beyond,
                 seq: kept.seq,
                 duration_ms: kept.duration_ms,
             }),
@@ -174,6 +175,7 @@ impl RunPending {
             slot: self.slot.clone(),
             checkpoint: self.checkpoint.clone(),
             cache: self.cache_write(),
+            artifacts: artifacts::rows(&self.events, self.run, &self.plan),
         }
     }
 

@@ -15,6 +15,7 @@ use milepost_store::rows::{Answer, EpochRow, Question, ResultKey};
 use super::decide::FollowUps;
 use super::pending::{Asking, Decided};
 use super::{Committer, Request};
+use crate::artifacts::Kept;
 use crate::surroundings;
 
 /// For so many plans it is remembered which of their steps depend on more than their runs.
@@ -79,11 +80,16 @@ impl Committer {
                     }
                 }
                 Answer::Results(found) => {
-                    let mut found = self.complete(org, found).into_iter();
+                    let found = self.complete(org, found);
+                    let mut found = self.parts.artifacts.with_files(org, found).await.into_iter();
                     let Some(entry) = self.states.get(run) else { break };
                     for lookup in &asked.lookups {
-                        let under_keys: Vec<_> = found.by_ref().take(lookup.keys.len()).collect();
-                        entry.state.learn_cached(lookup.step, under_keys.into_iter().flatten().next());
+                        let under_keys: Vec<_> = found.by_ref().take(lookup.keys.len()).flatten().collect();
+                        let damaged = under_keys.contains(&Kept::Damaged);
+                        match under_keys.into_iter().find_map(Kept::whole) {
+                            None if damaged => entry.state.learn_damaged(lookup.step),
+                            whole => entry.state.learn_cached(lookup.step, whole),
+                        }
                     }
                 }
                 Answer::Flights(flights) => self.learn_flights(org, run, &asked, flights),

@@ -23,8 +23,8 @@ const QUOTED: usize = 500;
 /// What to do with the attempt.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
-    /// That is its outcome.
-    Ended(Outcome),
+    /// That is its outcome, with the files that it leaves, as they came.
+    Ended(Outcome, Vec<Json>),
     /// The receiver has it, and its outcome comes later.
     Later,
     /// Try again; not before that moment, if the receiver says so.
@@ -33,7 +33,7 @@ pub(super) enum Answer {
 
 impl Answer {
     fn failed(code: &str, message: String) -> Answer {
-        Answer::Ended(Outcome::Failed(ErrorInfo::fatal(code, message)))
+        Answer::Ended(Outcome::Failed(ErrorInfo::fatal(code, message)), Vec::new())
     }
 
     /// Reads an answer, no more of it than may be kept, and keeps nothing that is secret.
@@ -84,11 +84,12 @@ impl Answer {
         redactor: Option<&Redactor>,
     ) -> Answer {
         if status.is_success() {
-            let outcome = outcome(body, limits);
-            return Answer::Ended(match redactor {
+            let (outcome, artifacts) = outcome(body, limits);
+            let outcome = match redactor {
                 Some(redactor) => redacted(outcome, redactor),
                 None => outcome,
-            });
+            };
+            return Answer::Ended(outcome, artifacts);
         }
         let quoted = quoted(body, redactor);
         let error = format!("the receiver answered {status}{quoted}");
@@ -105,26 +106,30 @@ impl Answer {
 }
 
 /// What the protocol says, or the whole answer as the output.
-fn outcome(body: &[u8], limits: &Limits) -> Outcome {
+fn outcome(body: &[u8], limits: &Limits) -> (Outcome, Vec<Json>) {
     #[derive(Deserialize)]
     struct Said<'a> {
         outcome: &'a str,
         #[serde(borrow)]
         output: Option<&'a RawValue>,
+        #[serde(default)]
+        artifacts: Vec<Json>,
         error: Option<Failure>,
     }
-    let bad = |message: &str| Outcome::Failed(ErrorInfo::fatal("bad_answer", message));
+    let bad = |message: &str| (Outcome::Failed(ErrorInfo::fatal("bad_answer", message)), Vec::new());
     let Ok(text) = std::str::from_utf8(body) else { return bad("the answer is not UTF-8 text; answer with JSON") };
     if text.trim().is_empty() {
-        return Outcome::Completed(Json::null());
+        return (Outcome::Completed(Json::null()), Vec::new());
     }
-    let output = match serde_json::from_str::<Said<'_>>(text) {
-        Ok(Said { outcome: "completed", output, .. }) => {
-            output.map_or_else(Json::null, |output| Json::trusted(output.get()))
+    let (output, artifacts) = match serde_json::from_str::<Said<'_>>(text) {
+        Ok(Said { outcome: "completed", output, artifacts, .. }) => {
+            (output.map_or_else(Json::null, |output| Json::trusted(output.get())), artifacts)
         }
-        Ok(Said { outcome: "failed", error, .. }) => return Outcome::Failed(error.unwrap_or_default().into()),
+        Ok(Said { outcome: "failed", error, .. }) => {
+            return (Outcome::Failed(error.unwrap_or_default().into()), Vec::new());
+        }
         _ => match Json::parse(text) {
-            Ok(output) => output,
+            Ok(output) => (output, Vec::new()),
             Err(_) => {
                 return bad(
                     "the receiver answered with success and something that is no JSON; answer with JSON, with nothing \
@@ -134,8 +139,8 @@ fn outcome(body: &[u8], limits: &Limits) -> Outcome {
         },
     };
     match check_output(&output, limits) {
-        Ok(()) => Outcome::Completed(output),
-        Err(error) => Outcome::Failed(error.into()),
+        Ok(()) => (Outcome::Completed(output), artifacts),
+        Err(error) => (Outcome::Failed(error.into()), Vec::new()),
     }
 }
 
@@ -195,13 +200,13 @@ mod tests {
     }
 
     fn completed(text: &str) -> Answer {
-        Answer::Ended(Outcome::Completed(Json::trusted(text)))
+        Answer::Ended(Outcome::Completed(Json::trusted(text)), Vec::new())
     }
 
     #[track_caller]
     fn failed(status: u16, body: &str) -> ErrorInfo {
         match answered(status, body) {
-            Answer::Ended(Outcome::Failed(error)) => error,
+            Answer::Ended(Outcome::Failed(error), _) => error,
             other => panic!("{other:?}"),
         }
     }
@@ -251,7 +256,7 @@ mod tests {
         let body = format!("{} hunter2-hunter2", "x".repeat(QUOTED - 8));
         let (status, headers, limits) = (StatusCode::BAD_REQUEST, HeaderMap::new(), Limits::default());
         match Answer::of(status, &headers, body.as_bytes(), NOW, &limits, redactor.as_ref()) {
-            Answer::Ended(Outcome::Failed(error)) => assert!(!error.message.contains("hunter"), "{}", error.message),
+            Answer::Ended(Outcome::Failed(error), _) => assert!(!error.message.contains("hunter"), "{}", error.message),
             other => panic!("{other:?}"),
         }
     }

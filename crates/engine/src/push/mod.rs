@@ -19,8 +19,10 @@ mod sign;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use milepost_core::artifact::Artifact;
 use milepost_core::event::{ErrorInfo, Lease};
 use milepost_core::id::NodeId;
+use milepost_core::json::Json;
 use milepost_core::limits::Limits;
 use milepost_core::plan::Push;
 use milepost_core::run::{Command, Outcome, Rejection, RejectionKind, Task};
@@ -28,12 +30,14 @@ use milepost_core::time::Timestamp;
 use milepost_store::Store;
 use milepost_store::rows::TaskRow;
 
+use crate::artifacts::Artifacts;
 use crate::clock::Clock;
 use crate::committer::{Inbox, RequestKind, queue_of, restore};
 use crate::error::EngineError;
+use crate::executor::leaving;
 use crate::outbox::{PushOrder, Tried};
 use crate::plans::Plans;
-use crate::secrets::Secrets;
+use crate::secrets::{Redactor, Secrets};
 use crate::skills::{SkillError, client_builder, explain, names_private_address, private_literal};
 use crate::step::learning;
 use crate::workers::{Handed, Leases, Redacting, Standing, WorkerTask};
@@ -60,6 +64,7 @@ pub(crate) struct Pusher {
     pub(crate) inbox: Inbox,
     pub(crate) leases: Arc<Leases>,
     pub(crate) secrets: Arc<Secrets>,
+    pub(crate) artifacts: Arc<Artifacts>,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) config: PushConfig,
     /// Built at the first request: most programs never make one.
@@ -143,9 +148,11 @@ impl Pusher {
                 Tried::Done("accepted")
             }
             Answer::Again { error, not_before, .. } => Tried::Failed { error, not_before },
-            Answer::Ended(outcome) => {
+            Answer::Ended(outcome, artifacts) => {
+                let redactor = request.redactor.as_deref();
+                let (outcome, artifacts) = self.with_files(order, outcome, &artifacts, redactor).await?;
                 let result = if matches!(outcome, Outcome::Completed(_)) { "completed" } else { "failed" };
-                done(self.report(order, outcome).await, result)
+                done(self.report_leaving(order, outcome, artifacts).await, result)
             }
         })
     }
@@ -248,7 +255,8 @@ impl Pusher {
 
     async fn send(&self, push: &Push, request: &Request, time: Duration) -> Answer {
         let Request { task, body, keys, redactor } = request;
-        let refused = |code: &str, message: String| Answer::Ended(Outcome::Failed(ErrorInfo::fatal(code, message)));
+        let refused =
+            |code: &str, message: String| Answer::Ended(Outcome::Failed(ErrorInfo::fatal(code, message)), Vec::new());
         let url = match reqwest::Url::parse(&push.url) {
             Ok(url) => url,
             Err(error) => return refused("push_rejected", format!("`{}` is no URL: {error}", push.url)),
@@ -301,11 +309,34 @@ impl Pusher {
         self.report(order, Outcome::Failed(ErrorInfo::retryable("push_failed", message))).await
     }
 
-    /// On disk when this returns, unless the attempt is over or the engine ends.
+    /// What is recorded of the files that an answer names. A receiver cannot be asked to say it again: where one is not there
+    /// the attempt has failed.
+    async fn with_files(
+        &self,
+        order: &PushOrder,
+        outcome: Outcome,
+        artifacts: &[Json],
+        redactor: Option<&Redactor>,
+    ) -> Result<(Outcome, Vec<Artifact>), EngineError> {
+        match self.artifacts.admit_json(order.token.org, artifacts, redactor).await {
+            Ok(artifacts) => Ok((outcome, artifacts)),
+            Err(EngineError::Rejected(Rejection { code, message, .. })) => {
+                Ok((Outcome::Failed(ErrorInfo::retryable(code, message)), Vec::new()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     async fn report(&self, order: &PushOrder, outcome: Outcome) -> Reported {
+        self.report_leaving(order, outcome, Vec::new()).await
+    }
+
+    /// On disk when this returns, unless the attempt is over or the engine ends.
+    async fn report_leaving(&self, order: &PushOrder, mut outcome: Outcome, mut artifacts: Vec<Artifact>) -> Reported {
         let token = &order.token;
         loop {
             let command = Command::Report { task: token.task, nonce: token.nonce, outcome: outcome.clone() };
+            let command = leaving(command, artifacts.clone());
             let stale = |error: &EngineError| {
                 matches!(error, EngineError::NoSuchRun(_))
                     || matches!(error, EngineError::Rejected(Rejection { kind: RejectionKind::Stale, .. }))
@@ -315,6 +346,10 @@ impl Pusher {
                 Err(EngineError::ShuttingDown) => return Reported::Left,
                 Err(error) if stale(&error) => return Reported::Stale,
                 Err(error) if error.is_passing() => tokio::time::sleep(STORE_AWAY).await,
+                Err(EngineError::Rejected(Rejection { code, message, .. })) if !artifacts.is_empty() => {
+                    outcome = Outcome::Failed(ErrorInfo::fatal(code, message));
+                    artifacts.clear();
+                }
                 Err(error) => {
                     tracing::error!(run = %token.run, %error, "the outcome of a step that was pushed cannot be recorded");
                     return Reported::Stale;

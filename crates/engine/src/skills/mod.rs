@@ -1,6 +1,7 @@
 //! Skills: what steps do. The built-in ones, and functions of the program that uses the engine as a library.
 
 mod basic;
+mod files;
 mod http;
 mod placeholder;
 mod shell;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::logs::AttemptLog;
 use crate::secrets::Resolved;
+pub(crate) use files::Files;
 pub(crate) use http::{client_builder, explain, names_private_address, private_literal};
 
 /// Skills that every engine has. The last three need no executor and are the core's own.
@@ -102,6 +104,8 @@ pub struct SkillContext {
     /// The trace of whoever started the run.
     pub(crate) trace: Option<TraceContext>,
     pub(crate) log: Arc<AttemptLog>,
+    /// What it leaves.
+    pub(crate) files: Files,
 }
 
 impl SkillContext {

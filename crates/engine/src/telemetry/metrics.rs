@@ -218,6 +218,7 @@ by_event_type! {
     run_continued: Body::RunContinued { .. } => "RunContinued",
     run_patched: Body::RunPatched(_) => "RunPatched",
     step_started: Body::StepStarted(_) => "StepStarted",
+    artifact_recorded: Body::ArtifactRecorded(_) => "ArtifactRecorded",
     step_completed: Body::StepCompleted { .. } => "StepCompleted",
     step_failed: Body::StepFailed { .. } => "StepFailed",
     step_skipped: Body::StepSkipped { .. } | Body::StepReused(_) => "StepSkipped",

@@ -16,7 +16,7 @@ use super::{Handed, LeaseToken, WorkerTask};
 use crate::committer::{Accepted, Inbox, Message, Offer, Request};
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::executor::check_output;
+use crate::executor::{check_output, leaving};
 use crate::skills::LogStream;
 
 /// What a worker says and asks for.
@@ -42,6 +42,8 @@ pub struct WorkerResult {
     pub task: TaskId,
     pub token: String,
     pub outcome: Outcome,
+    /// Files that it leaves, as they came; looked at only if it completed.
+    pub artifacts: Vec<Json>,
     pub lines: Vec<WorkerLine>,
 }
 
@@ -257,7 +259,7 @@ impl Engine {
         every_org: bool,
         answer: &mut Exchanged,
     ) -> Result<Option<(Request, Sent)>, EngineError> {
-        let WorkerResult { task, token: text, outcome, lines } = result;
+        let WorkerResult { task, token: text, outcome, artifacts, lines } = result;
         let Some(token) = self.read_token(task, &text, every_org, answer) else { return Ok(None) };
         if !lines.is_empty() {
             if self.leases.log(&token).is_none() {
@@ -272,13 +274,24 @@ impl Engine {
             },
             failed @ Outcome::Failed(_) => failed,
         };
-        let outcome = match self.redactor(&token).await? {
-            Some(redactor) => redacted(outcome, &redactor),
+        let redactor = self.redactor(&token).await?;
+        let outcome = match &redactor {
+            Some(redactor) => redacted(outcome, redactor),
             None => outcome,
         };
         let completed = matches!(outcome, Outcome::Completed(_));
+        let artifacts = if completed { artifacts } else { Vec::new() };
+        let artifacts = match self.artifacts.admit_json(token.org, &artifacts, redactor.as_deref()).await {
+            Ok(artifacts) => artifacts,
+            // The outcome is not lost: its worker may put right what is wrong, and say it again.
+            Err(EngineError::Rejected(Rejection { code, message, .. })) => {
+                answer.rejected.push(RejectedItem { task, token: text, code, message });
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
         let (reply, receiver) = oneshot::channel();
-        let command = Command::Report { task: token.task, nonce: token.nonce, outcome };
+        let command = leaving(Command::Report { task: token.task, nonce: token.nonce, outcome }, artifacts);
         let request = Request { reply: Some(reply), ..Request::command(token.org, token.run, command) };
         Ok(Some((request, Sent { task, text, token, completed, reply: receiver })))
     }

@@ -107,7 +107,8 @@ impl Engine {
             None => Ok(answer),
             Some(RejectedItem { code, message, .. }) => {
                 let kind = match code {
-                    "bad_lease_token" => RejectionKind::Invalid,
+                    "bad_lease_token" | "bad_artifact" | "too_many_artifacts" => RejectionKind::Invalid,
+                    "artifact_missing" | "artifact_exists" | "no_blob_store" => RejectionKind::Conflict,
                     _ => RejectionKind::Stale,
                 };
                 Err(Rejection { kind, code, message }.into())

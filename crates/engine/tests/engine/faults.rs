@@ -310,6 +310,10 @@ impl Store for Faulty {
     fn secrets(&self) -> &dyn milepost_store::SecretStore {
         self.inner.secrets()
     }
+    fn artifacts(&self) -> &dyn milepost_store::ArtifactStore {
+        self.inner.artifacts()
+    }
+
     fn run_blobs(&self) -> &dyn milepost_store::RunBlobs {
         self.inner.run_blobs()
     }

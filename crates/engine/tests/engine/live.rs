@@ -248,7 +248,13 @@ async fn take(engine: &Engine, queue: &str, wait: Duration) -> Option<WorkerTask
 
 async fn report(engine: &Engine, task: &WorkerTask, output: Value) {
     let outcome = Outcome::Completed(Json::of(&output));
-    let result = WorkerResult { task: task.task, token: task.token.to_string(), outcome, lines: Vec::new() };
+    let result = WorkerResult {
+        task: task.task,
+        token: task.token.to_string(),
+        outcome,
+        artifacts: Vec::new(),
+        lines: Vec::new(),
+    };
     within(engine.report(result)).await.unwrap();
 }
 

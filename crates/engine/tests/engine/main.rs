@@ -6,6 +6,7 @@
 
 mod support;
 
+mod artifacts;
 mod children;
 mod concurrency;
 mod crash;

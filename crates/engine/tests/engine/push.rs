@@ -159,7 +159,7 @@ async fn a_later_answer_comes_as_a_workers_does(home: Home) {
     let task = body["task_id"].as_str().unwrap().parse().unwrap();
     engine.beat(task, token.clone(), None, Vec::new()).await.unwrap();
     let outcome = Outcome::Completed(Json::trusted(r#"{"late": true}"#));
-    engine.report(WorkerResult { task, token, outcome, lines: Vec::new() }).await.unwrap();
+    engine.report(WorkerResult { task, token, outcome, artifacts: Vec::new(), lines: Vec::new() }).await.unwrap();
     assert_eq!(ended(&engine, run).await, RunStatus::Completed);
     assert_eq!(output(&engine.run(run).await.unwrap(), "a"), json!({"late": true}));
     assert_eq!(receiver.received().len(), 1);

@@ -286,7 +286,7 @@ steps: {a: {skill: x}, b: {skill: x, input: "${{ steps.a.output }}"}}
 
 fn completed(task: &WorkerTask) -> WorkerResult {
     let (token, outcome) = (task.token.to_string(), Outcome::Completed(Json::trusted("1")));
-    WorkerResult { task: task.task, token, outcome, lines: Vec::new() }
+    WorkerResult { task: task.task, token, outcome, artifacts: Vec::new(), lines: Vec::new() }
 }
 
 /// What a worker that does not wait is given for what it has done.

@@ -104,7 +104,7 @@ async fn nothing(engine: &Engine, worker: &str) {
 }
 
 fn result(task: &WorkerTask, outcome: Outcome) -> WorkerResult {
-    WorkerResult { task: task.task, token: task.token.to_string(), outcome, lines: Vec::new() }
+    WorkerResult { task: task.task, token: task.token.to_string(), outcome, artifacts: Vec::new(), lines: Vec::new() }
 }
 
 fn completed(task: &WorkerTask) -> WorkerResult {

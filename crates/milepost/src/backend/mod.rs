@@ -1,5 +1,6 @@
 //! Whoever does what the verbs ask for: a server, or an engine in this process on a database. Both answer in the same words.
 
+pub(crate) mod artifacts;
 mod cache;
 mod definitions;
 pub(crate) mod feed;
@@ -21,9 +22,11 @@ use crate::commands::queues::NewLimits;
 use crate::progress::Outline;
 use crate::target::Target;
 use crate::wire::{
-    Accepted, Bulk, Definition, Delivery, Deployed, Explanation, Limited, LogLine, Page, PatchOutlook, Patched,
-    Planned, Queue, Retried, Rotated, Run, Said, Secret, SecretSet, Started, StepDetail, Summary, Transition, Workflow,
+    Accepted, Artifact, Bulk, Definition, Delivery, Deployed, Explanation, Limited, LogLine, Page, PatchOutlook,
+    Patched, Planned, Queue, Retried, Rotated, Run, Said, Secret, SecretSet, Started, StepDetail, Summary, Transition,
+    Workflow,
 };
+use artifacts::{Artifacts, Pieces, Which};
 pub(crate) use cache::ResultsOf;
 use feed::Feed;
 use local::Local;
@@ -141,6 +144,22 @@ impl Backend {
         match self {
             Backend::Local(local) => local.log_page(run, step, cursor, limit).await,
             Backend::Remote(client) => client.log_page(run, step, cursor, limit).await,
+        }
+    }
+
+    /// A page of the files that a run left.
+    pub(crate) async fn artifacts(&self, run: RunId, which: &Which, cursor: Option<&str>) -> anyhow::Result<Artifacts> {
+        match self {
+            Backend::Local(local) => local.artifacts(run, which, cursor).await,
+            Backend::Remote(client) => client.artifacts(run, which, cursor).await,
+        }
+    }
+
+    /// The content of a file that a run left.
+    pub(crate) async fn content(&self, artifact: &Said<Artifact>) -> anyhow::Result<Pieces> {
+        match self {
+            Backend::Local(local) => local.content(artifact).await,
+            Backend::Remote(client) => client.content(artifact).await,
         }
     }
 

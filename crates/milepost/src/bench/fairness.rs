@@ -105,6 +105,7 @@ async fn worker(node: &Engine, n: usize, arrived: &mpsc::UnboundedSender<Instant
                 task: task.task,
                 token: task.token.to_string(),
                 outcome: Outcome::Completed(Json::trusted("{}")),
+                artifacts: Vec::new(),
                 lines: Vec::new(),
             })
             .collect();

@@ -1,5 +1,6 @@
 //! A server, asked over HTTP: the SDK's client, and what the verbs read of its answers.
 
+mod artifacts;
 mod cache;
 mod definitions;
 mod error;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use milepost_api::KnownToken;
 
-use crate::config::values::{Listen, MostBytes, RedisUrl, Retention};
+use crate::config::values::{KindRetention, Listen, MostBytes, RedisUrl, Retention};
 use crate::config::{Layer, Layers, ServerConfig, environment, file, shown};
 use crate::context::{Context, LimitFlags};
 use crate::logging;
@@ -40,7 +40,7 @@ pub(crate) struct Serve {
     /// The folder for the SQLite database and server.json [env: MILEPOST_DATA] [default: ./.milepost]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where large pieces of logs are kept: a folder, s3://bucket/prefix, gs://…, az://…, or `off` [env: MILEPOST_BLOBS]
+    /// Where files, and what is large, are kept: a folder, s3://bucket/prefix, gs://…, az://…, or `off` [env: MILEPOST_BLOBS]
     #[arg(long, value_name = "DIR|URL")]
     blobs: Option<String>,
     /// A Redis that spares reading large results of steps from the database: redis://…, rediss://…, or `off` [env: MILEPOST_REDIS]
@@ -70,6 +70,9 @@ pub(crate) struct Serve {
     /// Bytes of results that are kept at most, such as 10GB; or `off` [env: MILEPOST_CACHE_BYTES] [default: off]
     #[arg(long, value_name = "SIZE")]
     cache_bytes: Option<MostBytes>,
+    /// How long artifacts of a kind are kept, such as checkpoint=30d; may be repeated [env: MILEPOST_ARTIFACT_RETENTION]
+    #[arg(long, value_name = "KIND=SPAN")]
+    artifact_retention: Vec<KindRetention>,
     /// How long requests under way may take when the server ends [env: MILEPOST_DRAIN_SECONDS] [default: 10]
     #[arg(long, value_name = "N")]
     drain_seconds: Option<u64>,
@@ -138,6 +141,7 @@ impl Serve {
             retention: self.retention,
             cache_ttl: self.cache_ttl,
             cache_bytes: self.cache_bytes,
+            artifact_retention: self.artifact_retention.iter().cloned().reduce(KindRetention::and),
             limits,
             ..Layer::default()
         }

@@ -14,7 +14,8 @@ use serde::{Deserialize, Deserializer};
 
 use super::layer::Layer;
 use super::values::{
-    ChainDepth, Grace, Headers, Lasting, Listen, LogFormat, MostBytes, PushSecrets, RedisUrl, Retention,
+    BlobGrace, ChainDepth, Grace, Headers, KindRetention, Lasting, Listen, LogFormat, MostBytes, PushSecrets, RedisUrl,
+    Retention,
 };
 use crate::output::error::Refusal;
 
@@ -84,6 +85,10 @@ struct Outbox {
 struct Kept {
     #[serde(deserialize_with = "text")]
     completed_runs: Option<Retention>,
+    /// By kind.
+    artifacts: Option<KindRetention>,
+    #[serde(deserialize_with = "text")]
+    blob_grace: Option<BlobGrace>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -175,6 +180,8 @@ fn parse(source: &str) -> Result<Layer, toml::de::Error> {
         cache_ttl: file.cache.ttl,
         cache_bytes: file.cache.bytes,
         cache_redis_ttl: file.cache.redis_ttl,
+        artifact_retention: file.retention.artifacts,
+        blob_grace: file.retention.blob_grace,
         chain_depth: file.definitions.chain_depth,
         gc_grace: file.definitions.gc_grace,
         traces_endpoint: file.traces.endpoint,
@@ -225,7 +232,7 @@ mod tests {
             "listen = '0.0.0.0:80'\ndb = 'a.db'\ndata = 'd'\nblobs = 's3://b'\nredis = 'redis://h'\ninline_concurrency = 3\nallow_shell = true\n\
              allow_private_http = false\ndrain_seconds = 5\n[auth]\ntokens = ['{hash}', 'ci={hash}']\ninsecure_no_auth = true\n\
              [secrets]\nkey = '{}'\nkey_file = 'k'\nfolder = '/run/secrets'\nenv_prefix = ''\n\
-             [retention]\ncompleted_runs = '30d'\n[cache]\nttl = 'off'\nbytes = '10GB'\nredis_ttl = '5m'\n[definitions]\nchain_depth = 20\ngc_grace = 'never'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
+             [retention]\ncompleted_runs = '30d'\nblob_grace = '2d'\nartifacts = {{ checkpoint = '30d', replay = '7d' }}\n[cache]\nttl = 'off'\nbytes = '10GB'\nredis_ttl = '5m'\n[definitions]\nchain_depth = 20\ngc_grace = 'never'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
              service_name = 's'\n[log]\nformat = 'json'\n[limits]\nsteps = 10\n",
             "0a".repeat(32)
         ))
@@ -235,6 +242,8 @@ mod tests {
         assert_eq!(layer.retention.unwrap().to_string(), "30d");
         assert_eq!((layer.cache_ttl.unwrap().0, layer.cache_bytes.unwrap().0), (None, Some(10_000_000_000)));
         assert_eq!((layer.redis.unwrap().0.as_deref(), layer.cache_redis_ttl.unwrap().0), (Some("redis://h"), 300));
+        let kinds = layer.artifact_retention.unwrap();
+        assert_eq!((kinds.to_string().as_str(), layer.blob_grace.unwrap().0), ("checkpoint=30d,replay=7d", 172_800));
         assert_eq!((layer.chain_depth.unwrap().0, layer.gc_grace.unwrap().0), (20, None));
         assert!(layer.secrets_key.is_some_and(|keys| !keys.is_empty()));
         assert_eq!(layer.secrets_env_prefix.as_deref(), Some(""));

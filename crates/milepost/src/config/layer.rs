@@ -10,7 +10,8 @@ use milepost_engine::secrets::Keyring;
 
 use super::settings::Setting;
 use super::values::{
-    ChainDepth, Grace, Headers, Lasting, Listen, LogFormat, MostBytes, PushSecrets, RedisUrl, Retention,
+    BlobGrace, ChainDepth, Grace, Headers, KindRetention, Lasting, Listen, LogFormat, MostBytes, PushSecrets, RedisUrl,
+    Retention,
 };
 
 /// What one place says; what it leaves out is left to the others.
@@ -38,6 +39,8 @@ pub(crate) struct Layer {
     pub(crate) cache_ttl: Option<Retention>,
     pub(crate) cache_bytes: Option<MostBytes>,
     pub(crate) cache_redis_ttl: Option<Lasting>,
+    pub(crate) artifact_retention: Option<KindRetention>,
+    pub(crate) blob_grace: Option<BlobGrace>,
     pub(crate) chain_depth: Option<ChainDepth>,
     pub(crate) gc_grace: Option<Grace>,
     pub(crate) traces_endpoint: Option<String>,

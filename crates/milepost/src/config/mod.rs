@@ -32,7 +32,10 @@ use crate::keyfile;
 use crate::output::error::Refusal;
 pub(crate) use layer::{Layer, Layers, Source, Sourced};
 pub(crate) use print::shown;
-use values::{ChainDepth, Grace, Headers, Lasting, Listen, LogFormat, MostBytes, PushSecrets, RedisUrl, Retention};
+use values::{
+    BlobGrace, ChainDepth, Grace, Headers, KindRetention, Lasting, Listen, LogFormat, MostBytes, PushSecrets, RedisUrl,
+    Retention,
+};
 
 /// Where `dev` and `serve` keep what they keep.
 const DATA: &str = "./.milepost";
@@ -74,6 +77,8 @@ pub(crate) struct ServerConfig {
     pub(crate) cache_ttl: Sourced<Retention>,
     pub(crate) cache_bytes: Sourced<MostBytes>,
     pub(crate) cache_redis_ttl: Sourced<Lasting>,
+    pub(crate) artifact_retention: Sourced<KindRetention>,
+    pub(crate) blob_grace: Sourced<BlobGrace>,
     pub(crate) chain_depth: Sourced<ChainDepth>,
     pub(crate) gc_grace: Sourced<Grace>,
     pub(crate) traces_endpoint: Sourced<Option<String>>,
@@ -151,6 +156,11 @@ impl ServerConfig {
                 layers.pick(settings::CACHE_REDIS_TTL, |layer| layer.cache_redis_ttl),
                 Lasting::IN_REDIS,
             ),
+            artifact_retention: or(
+                layers.pick(settings::ARTIFACT_RETENTION, |layer| layer.artifact_retention.clone()),
+                KindRetention::default(),
+            ),
+            blob_grace: or(layers.pick(settings::BLOB_GRACE, |layer| layer.blob_grace), BlobGrace::DEFAULT),
             chain_depth: or(layers.pick(settings::CHAIN_DEPTH, |layer| layer.chain_depth), ChainDepth::DEFAULT),
             gc_grace: or(layers.pick(settings::GC_GRACE, |layer| layer.gc_grace), Grace::DEFAULT),
             traces_endpoint: layers

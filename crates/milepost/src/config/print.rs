@@ -90,6 +90,8 @@ impl ServerConfig {
             "cache.ttl" => (text(self.cache_ttl.value.to_string()), &self.cache_ttl.from),
             "cache.bytes" => (text(self.cache_bytes.value.to_string()), &self.cache_bytes.from),
             "cache.redis_ttl" => (text(self.cache_redis_ttl.value.to_string()), &self.cache_redis_ttl.from),
+            "retention.artifacts" => (Some(self.kept_kinds()), &self.artifact_retention.from),
+            "retention.blob_grace" => (text(self.blob_grace.value.to_string()), &self.blob_grace.from),
             "definitions.chain_depth" => (number(self.chain_depth.value.0), &self.chain_depth.from),
             "definitions.gc_grace" => (text(self.gc_grace.value.to_string()), &self.gc_grace.from),
             "traces.endpoint" => {
@@ -106,6 +108,11 @@ impl ServerConfig {
     fn masked_tokens(&self) -> Value {
         let name = |token: &KnownToken| token.name.as_ref().map(|name| format!("{name}=")).unwrap_or_default();
         self.tokens.value.iter().map(|token| format!("{}sha256:{MASK}", name(token))).collect::<Vec<_>>().into()
+    }
+
+    fn kept_kinds(&self) -> Value {
+        let kinds = self.artifact_retention.value.0.iter();
+        Value::Table(kinds.map(|(kind, keep)| (kind.clone(), keep.to_string().into())).collect())
     }
 
     /// What is sent to a collector is mostly a key.

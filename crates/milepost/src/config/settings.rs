@@ -41,6 +41,8 @@ settings! {
     CACHE_TTL: "cache.ttl", "MILEPOST_CACHE_TTL", Some("--cache-ttl");
     CACHE_BYTES: "cache.bytes", "MILEPOST_CACHE_BYTES", Some("--cache-bytes");
     CACHE_REDIS_TTL: "cache.redis_ttl", "MILEPOST_CACHE_REDIS_TTL", None;
+    ARTIFACT_RETENTION: "retention.artifacts", "MILEPOST_ARTIFACT_RETENTION", Some("--artifact-retention");
+    BLOB_GRACE: "retention.blob_grace", "MILEPOST_BLOB_GRACE", None;
     CHAIN_DEPTH: "definitions.chain_depth", "MILEPOST_CHAIN_DEPTH", None;
     GC_GRACE: "definitions.gc_grace", "MILEPOST_GC_GRACE", None;
     TRACES_ENDPOINT: "traces.endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", None;

@@ -1,7 +1,12 @@
 //! How long things are kept: a number and a unit, as in `90d`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 /// How many seconds runs are kept after their end; for ever without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +118,82 @@ impl fmt::Display for Grace {
     }
 }
 
+/// How many seconds content is kept that nobody names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlobGrace(pub(crate) u64);
+
+impl BlobGrace {
+    pub(crate) const DEFAULT: BlobGrace = BlobGrace(86_400);
+    /// Who has uploaded something is about to name it.
+    const SHORTEST_S: u64 = 3600;
+}
+
+impl FromStr for BlobGrace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<BlobGrace, String> {
+        match seconds(text) {
+            Some(seconds) if seconds >= BlobGrace::SHORTEST_S => Ok(BlobGrace(seconds)),
+            Some(_) => Err(format!("`{text}` is too short: somebody may be about to name it; write 1h or more")),
+            None => Err(format!("`{text}` is not a time span; write a number and one of h, d, w, as in \"24h\"")),
+        }
+    }
+}
+
+impl fmt::Display for BlobGrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        span(f, self.0)
+    }
+}
+
+/// By kind of artifact: how long it is kept. `off`, like no word at all, is as long as its run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KindRetention(pub(crate) BTreeMap<String, Retention>);
+
+impl KindRetention {
+    /// Both; of what both have, the other's.
+    pub(crate) fn and(mut self, other: KindRetention) -> KindRetention {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// For the engine: those that have an end.
+    pub(crate) fn spans(&self) -> BTreeMap<String, Duration> {
+        let kept = self.0.iter().filter_map(|(kind, keep)| Some((kind.clone(), Duration::from_secs(keep.0?))));
+        kept.collect()
+    }
+}
+
+impl FromStr for KindRetention {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<KindRetention, String> {
+        let one = |pair: &str| {
+            let (kind, keep) = pair.split_once('=').filter(|(kind, _)| !kind.trim().is_empty()).ok_or_else(|| {
+                format!("`{pair}` is not a kind and a time span; write KIND=SPAN, as in checkpoint=30d")
+            })?;
+            Ok((kind.trim().to_owned(), keep.trim().parse()?))
+        };
+        let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+        pairs.map(one).collect::<Result<_, String>>().map(KindRetention)
+    }
+}
+
+impl<'de> Deserialize<'de> for KindRetention {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<KindRetention, D::Error> {
+        let written = BTreeMap::<String, String>::deserialize(from)?;
+        let kinds = written.into_iter().map(|(kind, keep)| Ok((kind, keep.parse().map_err(D::Error::custom)?)));
+        kinds.collect::<Result<_, D::Error>>().map(KindRetention)
+    }
+}
+
+impl fmt::Display for KindRetention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds: Vec<String> = self.0.iter().map(|(kind, keep)| format!("{kind}={keep}")).collect();
+        f.write_str(&kinds.join(","))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,5 +221,20 @@ mod tests {
         for wrong in ["", "off", "7", "1h", "9y"] {
             assert!(shown(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn artifacts_are_kept_by_their_kind() {
+        let shown = |text: &str| text.parse::<KindRetention>().map(|kinds| kinds.to_string());
+        assert_eq!(
+            shown("replay=2w, checkpoint=30d,policy=off"),
+            Ok("checkpoint=30d,policy=off,replay=14d".to_owned())
+        );
+        assert_eq!("policy=off,replay=1h".parse::<KindRetention>().unwrap().spans().len(), 1);
+        for wrong in ["30d", "=30d", "checkpoint=", "checkpoint=9y"] {
+            assert!(shown(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!("24h".parse::<BlobGrace>().map(|grace| grace.to_string()), Ok("1d".to_owned()));
+        assert!("59m".parse::<BlobGrace>().is_err() && "never".parse::<BlobGrace>().is_err());
     }
 }

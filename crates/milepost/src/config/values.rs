@@ -9,7 +9,7 @@ use milepost_engine::cache::RedisConfig;
 use serde::Deserialize;
 
 pub(crate) use super::size::MostBytes;
-pub(crate) use super::span::{Grace, Lasting, Retention};
+pub(crate) use super::span::{BlobGrace, Grace, KindRetention, Lasting, Retention};
 
 /// Where a server listens. `localhost` stands for 127.0.0.1, so that one address is meant and not two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

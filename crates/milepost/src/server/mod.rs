@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use milepost_api::{AppState, Settings};
+use milepost_engine::artifacts::ArtifactsConfig;
 use milepost_engine::cache::CacheConfig;
 use milepost_engine::definitions::DefinitionsConfig;
 use milepost_engine::skills::{BuiltInOptions, Skills};
@@ -170,6 +171,10 @@ fn engine_config(config: &ServerConfig) -> Result<Config, Refusal> {
             per_host: config.push_per_host.value,
         },
         outbox: OutboxConfig { max_tries: config.outbox_max_tries.value },
+        artifacts: ArtifactsConfig {
+            retention: config.artifact_retention.value.spans(),
+            grace: Duration::from_secs(config.blob_grace.value.0),
+        },
         retention: config.retention.value.0.map(std::time::Duration::from_secs),
         cache: CacheConfig {
             ttl: config.cache_ttl.value.0.map(Duration::from_secs),

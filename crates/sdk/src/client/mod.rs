@@ -1,5 +1,6 @@
 //! A server, asked over HTTP: requests, answers, and what it means when there is none.
 
+mod artifacts;
 mod logs;
 mod runs;
 mod signals;
@@ -18,6 +19,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 
+pub use artifacts::ArtifactFilter;
 pub use runs::{NewRun, RunFilter};
 pub use signals::Signal;
 pub use stream::{EventStream, Seen};

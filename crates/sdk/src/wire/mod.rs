@@ -1,5 +1,6 @@
 //! What goes over the wire, as this crate reads and writes it. What a later release adds is passed over.
 
+mod artifact;
 mod exchange;
 mod run;
 mod task;
@@ -10,6 +11,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+pub use artifact::{Artifact, Blob, NewArtifact};
 pub(crate) use exchange::{Answer, Directive, Heartbeat, Outcome, Rejected, TaskResult, instant_text};
 pub use exchange::{Line, LogStream, TaskError};
 pub use run::{Accepted, Deployed, Event, LogLine, Page, Run, RunStatus, RunSummary, Started, Step, Workflow};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{LogStream, RunId, TaskError};
+use super::{Artifact, LogStream, RunId, TaskError};
 
 /// One page of a list.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -120,6 +120,9 @@ pub struct Step {
     #[serde(default)]
     pub output: Value,
     pub error: Option<TaskError>,
+    /// Files that it left.
+    #[serde(default)]
+    pub artifacts: Vec<Artifact>,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
     pub duration_ms: Option<u64>,

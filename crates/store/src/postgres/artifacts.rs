@@ -106,6 +106,9 @@ pub(super) fn artifact_row(row: &Row) -> Result<ArtifactRow> {
     })
 }
 
+const MEDIA_TYPE: &str =
+    "SELECT media_type FROM artifacts WHERE org_id = $1 AND sha256 = $2 AND media_type IS NOT NULL LIMIT 1";
+
 #[async_trait]
 impl ArtifactStore for PostgresStore {
     async fn artifacts(
@@ -143,9 +146,7 @@ impl ArtifactStore for PostgresStore {
     }
 
     async fn media_type(&self, org: OrgId, sha256: Digest) -> Result<Option<String>> {
-        let sql =
-            "SELECT media_type FROM artifacts WHERE org_id = $1 AND sha256 = $2 AND media_type IS NOT NULL LIMIT 1";
-        let rows = query(&self.reading().await?, sql, &[&org.0, &sha256.0.as_slice()]).await?;
+        let rows = query(&self.reading().await?, MEDIA_TYPE, &[&org.0, &sha256.0.as_slice()]).await?;
         rows.first().map(|row| col(row, 0)).transpose()
     }
 
@@ -199,5 +200,48 @@ impl ArtifactStore for PostgresStore {
     async fn clear_key(&self, key: &str) -> Result<()> {
         query(&self.writing().await?, "DELETE FROM blob_notes WHERE blob = $1", &[&key]).await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Plan, client};
+    use super::*;
+
+    const MANY: &str = "
+        INSERT INTO artifacts (org_id, run_id, seq, place, artifact_id, step_id, kind, uri, sha256, metadata, created_at)
+        SELECT 1, gen_random_uuid(), 1, 0, gen_random_uuid(), 's', 'custom', 'u', sha256(n::text::bytea), '{}', 1
+        FROM generate_series(1, 40000) AS n;
+        INSERT INTO artifact_blobs (org_id, sha256, blob, size_bytes, used_at)
+        SELECT 1, sha256(n::text::bytea), n::text, 1, 1 FROM generate_series(1, 40000) AS n;
+        ANALYZE artifacts; ANALYZE artifact_blobs";
+
+    #[tokio::test]
+    async fn artifacts_and_content_are_found_by_their_keys_however_many_there_are() {
+        let client = client().await;
+        let run = || vec!["1".to_owned(), "gen_random_uuid()".to_owned()];
+        let page = || run().into_iter().chain(["0", "0", "100"].map(str::to_owned)).collect::<Vec<_>>();
+        let content = || vec!["1".to_owned(), "sha256('7')".to_owned()];
+        let listed = format!("{COLUMNS} WHERE org_id = $1 AND run_id = $2 AND (seq, place) > ($3, $4)");
+        let by = |column: &str| format!("{listed} AND {column} = $6 ORDER BY seq, place LIMIT $5");
+        let of_kind = page().into_iter().chain(["'custom'".to_owned()]).collect::<Vec<_>>();
+        let one = run().into_iter().chain(["gen_random_uuid()".to_owned()]).collect::<Vec<_>>();
+        let gone = ["2".to_owned()].into_iter().chain(content()).collect::<Vec<_>>();
+        for fill in ["SELECT", MANY] {
+            client.batch_execute(fill).await.unwrap();
+            for (sql, values) in [
+                (format!("{listed} ORDER BY seq, place LIMIT $5"), page()),
+                (by("kind"), of_kind.clone()),
+                (by("step_id"), of_kind.clone()),
+                (format!("{COLUMNS} WHERE org_id = $1 AND run_id = $2 AND artifact_id = $3"), one.clone()),
+                (MEDIA_TYPE.to_owned(), content()),
+                (content::remove_sql(), gone.clone()),
+            ] {
+                let plan = Plan::of(&client, &sql, &values).await;
+                assert!(plan.buffers < 60 && !plan.text.contains("Seq Scan"), "{} pages\n{}", plan.buffers, plan.text);
+                let by_content = sql.contains("sha256 = $2") || sql.contains("DELETE");
+                assert!(!by_content || plan.text.contains("artifacts_by_content"), "{}", plan.text);
+            }
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Runs.
 
+mod artifact;
+mod artifacts;
 mod at;
 mod body;
 mod bulk;
@@ -35,6 +37,9 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(at::at))
         .routes(routes!(step::step))
         .routes(routes!(explain::explain))
+        .routes(routes!(artifacts::list, artifacts::record))
+        .routes(routes!(artifact::show))
+        .routes(routes!(artifact::content))
         .routes(routes!(logs::of_run))
         .routes(routes!(logs::of_step))
         .routes(routes!(events::events))

@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::extract::{Body, TaskPath};
 use crate::openapi::{NotFound, Problems, WriteProblems};
 use crate::state::AppState;
-use crate::wire::Any;
 use crate::wire::task::{Line, completed, result};
+use crate::wire::{Any, NewArtifact};
 
 /// The attempt ended well.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -20,6 +20,11 @@ pub(super) struct CompleteBody {
     lease_token: String,
     #[schema(value_type = Option<Any>)]
     output: Option<RawJson>,
+    /// Files that it leaves. If the content of one is not there, the answer is 409 `artifact_missing`: upload it, and report
+    /// again.
+    #[serde(default)]
+    #[schema(value_type = Vec<NewArtifact>)]
+    artifacts: Vec<RawJson>,
     /// The last lines of its log.
     #[serde(default)]
     lines: Vec<Line>,
@@ -36,6 +41,7 @@ pub(super) async fn complete(
     TaskPath(task): TaskPath,
     Body(body): Body<CompleteBody>,
 ) -> Result<axum::Json<Reported>> {
-    state.engine.report(result(task.0, body.lease_token, completed(body.output), body.lines)?).await?;
+    let outcome = completed(body.output);
+    state.engine.report(result(task.0, body.lease_token, outcome, body.artifacts, body.lines)?).await?;
     Ok(axum::Json(Reported { accepted: true }))
 }

@@ -34,6 +34,7 @@ pub(super) async fn fail(
     TaskPath(task): TaskPath,
     Body(body): Body<FailBody>,
 ) -> Result<axum::Json<Reported>> {
-    state.engine.report(result(task.0, body.lease_token, Outcome::Failed(body.error.into()), body.lines)?).await?;
+    let outcome = Outcome::Failed(body.error.into());
+    state.engine.report(result(task.0, body.lease_token, outcome, Vec::new(), body.lines)?).await?;
     Ok(axum::Json(Reported { accepted: true }))
 }

@@ -1,5 +1,6 @@
 //! A database that this process opens itself, with an engine on it where something is written.
 
+mod artifacts;
 mod bulk;
 mod cache;
 mod definitions;

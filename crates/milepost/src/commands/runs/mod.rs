@@ -1,5 +1,6 @@
 //! `milepost runs`: what there is of runs, and words to them.
 
+mod artifacts;
 mod bulk;
 mod events;
 mod explain;
@@ -41,6 +42,7 @@ enum Verb {
     Events(events::Events),
     Logs(logs::ShowLogs),
     Explain(explain::Explain),
+    Artifacts(artifacts::ShowArtifacts),
     /// Send a signal: the one a `wait` step waits for, or any other
     #[command(after_help = "Examples:
   milepost runs signal last approved
@@ -98,6 +100,7 @@ impl Runs {
             Verb::Events(events) => events.run(context).await,
             Verb::Logs(logs) => logs.run(context).await,
             Verb::Explain(explain) => explain.run(context).await,
+            Verb::Artifacts(artifacts) => artifacts.run(context).await,
             Verb::Signal(named) => named.run(context).await,
             Verb::Pause(which) => which.run(bulk::Action::Pause, context).await,
             Verb::Resume(which) => which.run(bulk::Action::Resume, context).await,

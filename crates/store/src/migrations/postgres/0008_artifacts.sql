@@ -44,8 +44,7 @@ CREATE TABLE artifacts (
     training_step bigint,
     metadata      text NOT NULL,
     created_at    bigint NOT NULL,
-    expires_at    bigint,
-    PRIMARY KEY (org_id, run_id, seq, place)
+    expires_at    bigint
 );
 
 CREATE UNIQUE INDEX artifacts_by_id ON artifacts (org_id, run_id, artifact_id);
@@ -53,5 +52,8 @@ CREATE UNIQUE INDEX artifacts_by_training_step ON artifacts (org_id, run_id, kin
     WHERE training_step IS NOT NULL;
 CREATE INDEX artifacts_by_kind ON artifacts (org_id, run_id, kind, seq, place);
 CREATE INDEX artifacts_by_step ON artifacts (org_id, run_id, step_id, seq, place) WHERE step_id IS NOT NULL;
-CREATE INDEX artifacts_by_content ON artifacts (org_id, sha256) WHERE sha256 IS NOT NULL;
 CREATE INDEX artifacts_by_expiry ON artifacts (expires_at) WHERE expires_at IS NOT NULL;
+-- Of indexes that look alike while the table is empty, Postgres takes the newest. What is looked for by its content is found
+-- by that, and nothing else can be.
+ALTER TABLE artifacts ADD PRIMARY KEY (org_id, run_id, seq, place);
+CREATE INDEX artifacts_by_content ON artifacts (sha256, org_id) WHERE sha256 IS NOT NULL;

@@ -53,5 +53,5 @@ CREATE UNIQUE INDEX artifacts_by_training_step ON artifacts (org_id, run_id, kin
     WHERE training_step IS NOT NULL;
 CREATE INDEX artifacts_by_kind ON artifacts (org_id, run_id, kind, seq, place);
 CREATE INDEX artifacts_by_step ON artifacts (org_id, run_id, step_id, seq, place) WHERE step_id IS NOT NULL;
-CREATE INDEX artifacts_by_content ON artifacts (org_id, sha256) WHERE sha256 IS NOT NULL;
 CREATE INDEX artifacts_by_expiry ON artifacts (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX artifacts_by_content ON artifacts (sha256, org_id) WHERE sha256 IS NOT NULL;

@@ -104,9 +104,8 @@ pub(super) async fn loose(
     rows.iter().map(content_row).collect()
 }
 
-/// Whoever touches a row at this moment is waited for, and then the row is looked at again.
-pub(super) async fn remove(connection: &Object, before: Timestamp, contents: &[ContentKey]) -> Result<(u64, u64)> {
-    let sql = format!(
+pub(super) fn remove_sql() -> String {
+    format!(
         "WITH gone AS (
              DELETE FROM artifact_blobs AS b WHERE b.org_id = $2 AND b.sha256 = $3 AND {LOOSE}
              RETURNING b.org_id, b.sha256, b.blob, b.size_bytes
@@ -117,7 +116,12 @@ pub(super) async fn remove(connection: &Object, before: Timestamp, contents: &[C
              DELETE FROM cache_blobs AS k USING gone AS g WHERE k.org_id = g.org_id AND k.sha256 = g.sha256
          )
          SELECT size_bytes FROM gone"
-    );
+    )
+}
+
+/// Whoever touches a row at this moment is waited for, and then the row is looked at again.
+pub(super) async fn remove(connection: &Object, before: Timestamp, contents: &[ContentKey]) -> Result<(u64, u64)> {
+    let sql = remove_sql();
     let (mut removed, mut bytes) = (0, 0);
     for (org, hash) in contents {
         for row in query(connection, &sql, &[&before.0, &org.0, &hash.0.as_slice()]).await? {
