@@ -13,9 +13,11 @@ use milepost_core::status::RunStatus;
 use milepost_engine::skills::SkillError;
 use milepost_engine::workers::{Exchange, Outcome, WorkerResult, WorkerTask};
 use milepost_engine::{ChangeRequest, Config, Engine, NewRun};
+use milepost_store::Store;
 use milepost_store::rows::ResultFilter;
 use serde_json::{Value, json};
 
+use crate::faults::{Fault, Faulty, Plan};
 use crate::support::*;
 
 on! {
@@ -490,4 +492,54 @@ async fn a_run_that_waits_for_a_workers_step_may_change_its_node(home: Home) {
     report(&b, &task).await;
     assert_eq!(ends(&b, &runs).await, of([("a completed", 1), ("a skipped (cache_hit)", 1)]));
     all_is_well(&b, &runs).await;
+}
+
+/// Whatever call fails, and whatever callers are told: everything ends, and it is made once.
+async fn with_faults(plan: Plan, cached_bytes: usize) {
+    let maker = Maker::new();
+    maker.gate.let_through(1000);
+    let faulty = Faulty::new(plan);
+    let store: Arc<dyn Store> = faulty.clone();
+    let engine = Engine::open_with(store.clone(), Config { cached_bytes, ..maker.config() }).await.unwrap();
+    engine.deploy(DOCUMENT).await.unwrap();
+    faulty.arm();
+    let started = join_all((0..5).map(|number| {
+        let engine = &engine;
+        async move {
+            let request_id = Some(format!("r{number}"));
+            loop {
+                match engine.start("flight", NewRun { request_id: request_id.clone(), ..n(1) }).await {
+                    Ok(accepted) => return accepted.run,
+                    Err(_) => tokio::task::yield_now().await,
+                }
+            }
+        }
+    }));
+    let runs = within(started).await;
+    for run in &runs {
+        assert_eq!(ended(&engine, *run).await, RunStatus::Completed, "{plan:?}");
+    }
+    faulty.disarm();
+    assert_eq!(maker.count(), 1, "{plan:?}");
+    within(async {
+        while !store.unprojected(1).await.unwrap().is_empty() {
+            engine.flush_projections().await;
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    all_is_well(&engine, &runs).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_fails_loses_nobody_who_waits() {
+    for (fault, count, cached_bytes) in [
+        (Fault::Unavailable, 1, 1 << 20),
+        (Fault::Unavailable, 4, 0),
+        (Fault::AnswerLost, 1, 1 << 20),
+        (Fault::AnswerLost, 2, 0),
+    ] {
+        let plans = (0..16).map(|first| with_faults(Plan { fault, first, count }, cached_bytes));
+        join_all(plans).await;
+    }
 }

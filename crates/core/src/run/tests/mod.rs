@@ -3,6 +3,8 @@
 mod basics;
 mod begin;
 mod failing;
+mod flight_properties;
+mod flights;
 mod foreach;
 mod golden;
 mod harness;
