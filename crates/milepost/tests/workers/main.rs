@@ -9,6 +9,7 @@ mod chaos;
 #[path = "../common/mod.rs"]
 mod common;
 mod documented;
+mod flight;
 mod network;
 mod proxy;
 
