@@ -43,6 +43,13 @@ fn the_page_about_results_is_true() {
     assert!(tour.walk("docs/cache.md") >= 11, "the page has fewer commands than it had");
 }
 
+#[test]
+fn the_page_about_rebuilds_is_true() {
+    let mut tour = Tour::new();
+    tour.serve();
+    assert!(tour.walk("docs/rebuilds.md") >= 9, "the page has fewer commands than it had");
+}
+
 /// A folder in which the commands of a page are typed, one after the other, with at most one server in the background.
 struct Tour {
     root: PathBuf,

@@ -96,6 +96,21 @@ def an_update_run_goes_back_to_another(client: Client) -> None:
     assert (run.trigger_type, run.base_run_id) == ("update", base.run_id)
 
 
+def a_step_says_why_it_ran(client: Client) -> None:
+    document = {**HELLO, "name": "explained", "defaults": {"cache": {"enabled": True}}}
+    document["changes"] = {"rename": {"replace": "/name"}}
+    base = client.wait(client.start(document, {"name": "Ada"}))
+    changes = [{"type": "rename", "payload": "Grace"}]
+    assert client.plan(base_run_id=base).counts["reuse"] == 1
+    assert client.plan(base_run_id=base, rebuild=["greet"]).steps[0].reason == "rebuild"
+    run = client.wait(client.start(base_run_id=base, changes=changes))
+    told = client.explain(run, "greet")
+    assert (told.decision, told.message) == ("ran", "ran because `text` of its input changed")
+    assert [(difference["part"], difference["path"]) for difference in told.differences] == [("input", "/text")]
+    again = client.wait(client.start(base_run_id=run, rebuild="all"))
+    assert client.explain(again, "greet").reason == "rebuild"
+
+
 def a_plan_stores_nothing(client: Client) -> None:
     plan = client.plan({**HELLO, "name": "only.planned"}, {"name": "Ada"})
     assert [(step.step_id, step.decision) for step in plan.steps] == [("greet", "run")]

@@ -27,6 +27,7 @@ impl Forecast {
         engine: &Engine,
         plan: &Plan,
         steps: &[StepPreview],
+        saved: &HashMap<StepIndex, u64>,
         base: Option<RunId>,
     ) -> Result<Forecast, EngineError> {
         let would_run: Vec<&StepPreview> = steps.iter().filter(|step| may_run(step)).collect();
@@ -55,14 +56,24 @@ impl Forecast {
                 }
             }
         }
-        Ok(Forecast::put_together(plan, &would_run, took))
+        Ok(Forecast::put_together(plan, &would_run, saved, took))
     }
 
-    fn put_together(plan: &Plan, would_run: &[&StepPreview], mut took: HashMap<StepIndex, u64>) -> Forecast {
+    fn put_together(
+        plan: &Plan,
+        would_run: &[&StepPreview],
+        saved: &HashMap<StepIndex, u64>,
+        mut took: HashMap<StepIndex, u64>,
+    ) -> Forecast {
         for step in would_run {
-            // As much of it as of its items.
-            if let (Some(items), Some(ms)) = (step.items, took.get_mut(&step.step)) {
-                *ms = *ms * u64::from(items.run + items.unknown) / u64::from(items.total.max(1));
+            let Some(items) = step.items else { continue };
+            // As much of it as of its items, and no less than one that is there took: the last time may have reused most.
+            let one = saved.get(&step.step).and_then(|ms| ms.checked_div(u64::from(items.reuse)));
+            let all = took
+                .get(&step.step)
+                .map(|ms| ms * u64::from(items.run + items.unknown) / u64::from(items.total.max(1)));
+            if let Some(ms) = all.max(one) {
+                took.insert(step.step, ms);
             }
         }
         let mut ends = vec![0_u64; plan.steps.len()];

@@ -67,7 +67,7 @@ impl Engine {
         let Foreseen { mut preview, saved } = self.converse(preview).await?;
         let steps = preview.steps();
         let reasons = self.reasons(plan, &mut preview, &steps).await?;
-        let forecast = Forecast::of(self, plan, &steps, base).await?;
+        let forecast = Forecast::of(self, plan, &steps, &saved, base).await?;
         Ok(PlanView::of(plan, steps, &saved, &reasons, &forecast, base))
     }
 

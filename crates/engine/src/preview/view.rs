@@ -154,6 +154,11 @@ impl PlannedStep {
         let mut upstream = Vec::new();
         let said = |text: &str| Some(text.to_owned());
         let (decision, reason, message) = match preview.outlook {
+            StepOutlook::Runs(WhyRun::NoResult) if let Some(items) = preview.items => {
+                let without = items.run + items.unknown;
+                let message = format!("{without} of {} items without a result", items.total);
+                (StepDecision::Run, "no_result", Some(message))
+            }
             StepOutlook::Runs(why) => {
                 let (reason, message) = why_it_runs(why, changed);
                 (StepDecision::Run, reason, message)

@@ -117,7 +117,8 @@ fn reason(step: &PlannedStep) -> String {
         (_, false) => &step.message,
     };
     match step.items {
-        Some(items) if items.total > 0 => format!("{said} ({} of {} items reused)", items.reuse, items.total),
+        // That one counts them already.
+        Some(items) if items.total > 0 && step.reason != "no_result" => format!("{said} ({} items)", items.total),
         _ => said.to_owned(),
     }
 }

@@ -49,6 +49,4 @@ pub(crate) struct PlannedStep {
 #[serde(default)]
 pub(crate) struct Items {
     pub(crate) total: u64,
-    pub(crate) run: u64,
-    pub(crate) reuse: u64,
 }

@@ -27,7 +27,20 @@ from .errors import (
 from .expressions import Expr, apply, contains, default, either, expr, index, item, length
 from .local import LocalRun, LocalStep, UnsupportedExpression, run_local
 from .logs import LogHandler
-from .models import Deployed, ErrorInfo, Event, LogLine, Plan, PlannedStep, Problem, Run, RunSummary, Started, Step
+from .models import (
+    Deployed,
+    ErrorInfo,
+    Event,
+    Explanation,
+    LogLine,
+    Plan,
+    PlannedStep,
+    Problem,
+    Run,
+    RunSummary,
+    Started,
+    Step,
+)
 from .skill import Skill, skill
 from .worker import Worker
 from .workflow import Workflow, step, workflow
@@ -43,6 +56,7 @@ __all__ = [
     "Deployed",
     "ErrorInfo",
     "Event",
+    "Explanation",
     "Expr",
     "Forbidden",
     "LocalRun",

@@ -15,7 +15,20 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from ._json import decode, encode
 from .errors import refusal
-from .models import Deployed, Event, LogLine, Plan, Problem, Run, RunRef, RunSummary, Started, Step, run_id_of
+from .models import (
+    Deployed,
+    Event,
+    Explanation,
+    LogLine,
+    Plan,
+    Problem,
+    Run,
+    RunRef,
+    RunSummary,
+    Started,
+    Step,
+    run_id_of,
+)
 
 T = TypeVar("T")
 
@@ -167,6 +180,11 @@ def at(run: RunRef, seq: int) -> Call[Run]:
 
 def step(run: RunRef, step_id: str) -> Call[Step]:
     return Call("GET", target("runs", run_id_of(run), "steps", step_id), lambda reply: Step.of(reply.body))
+
+
+def explain(run: RunRef, step_id: str) -> Call[Explanation]:
+    path = target("runs", run_id_of(run), "steps", step_id, "explain")
+    return Call("GET", path, lambda reply: Explanation.of(reply.body))
 
 
 def page(path: str, make: Callable[[Mapping[str, Any]], T]) -> Call[Page[T]]:

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import aclosing
 from datetime import datetime
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from . import _calls, _logs
 from ._calls import Call, Document, Page
@@ -18,7 +18,7 @@ from ._sse import SILENCE, Lost, Parser, Reading
 from ._streams import Connection, Pool
 from .client import Problems, bearer, server_url, stream_lost
 from .errors import NoServer, RunFailed, TooMany, Unavailable, WaitTimeout
-from .models import Deployed, Event, LogLine, Plan, Run, RunRef, RunSummary, Started, Step
+from .models import Deployed, Event, Explanation, LogLine, Plan, Run, RunRef, RunSummary, Started, Step
 
 T = TypeVar("T")
 
@@ -78,11 +78,15 @@ class AsyncClient:
         patch: Sequence[Mapping[str, Any]] | None = None,
         base_run_id: RunRef | None = None,
         changes: Sequence[Mapping[str, Any]] | None = None,
+        rebuild: Literal["all"] | Sequence[str] | None = None,
         traceparent: str | None = None,
     ) -> Started:
-        """Starts a run of a workflow by its name, or of a document; with `base_run_id`, an update of another run."""
+        """Starts a run of a workflow by its name, or of a document; with `base_run_id`, an update of another run.
+
+        `rebuild` names steps that run whatever is kept of earlier runs, or is `"all"`.
+        """
         fields = {"payload": payload, "request_id": request_id, "priority": priority, "start_at": start_at}
-        more = {"patch": patch, "base_run_id": base_run_id, "changes": changes}
+        more = {"patch": patch, "base_run_id": base_run_id, "changes": changes, "rebuild": rebuild}
         return await self._send(_calls.start(workflow, traceparent, **fields, **more))
 
     async def plan(
@@ -93,10 +97,11 @@ class AsyncClient:
         patch: Sequence[Mapping[str, Any]] | None = None,
         base_run_id: RunRef | None = None,
         changes: Sequence[Mapping[str, Any]] | None = None,
+        rebuild: Literal["all"] | Sequence[str] | None = None,
     ) -> Plan:
         """What such a start would do; nothing is stored."""
         fields = {"payload": payload, "patch": patch, "base_run_id": base_run_id, "changes": changes}
-        return await self._send(_calls.plan(workflow, **fields))
+        return await self._send(_calls.plan(workflow, **fields, rebuild=rebuild))
 
     async def get(self, run: RunRef) -> Run:
         """A run as it is now."""
@@ -109,6 +114,10 @@ class AsyncClient:
     async def step(self, run: RunRef, step_id: str) -> Step:
         """One step or item (`shots[3]`); attempts and input are in `raw`."""
         return await self._send(_calls.step(run, step_id))
+
+    async def explain(self, run: RunRef, step_id: str) -> Explanation:
+        """Why a step ran, whose result it has, or what it waits for."""
+        return await self._send(_calls.explain(run, step_id))
 
     def list(
         self,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from . import _calls, _logs
 from ._blocking import Connection, Pool
@@ -16,7 +16,7 @@ from ._http import Answer, Server, request
 from ._patience import Patience
 from ._sse import SILENCE, Lost, Parser, Reading
 from .errors import NoServer, RunFailed, TooMany, Unavailable, WaitTimeout
-from .models import Deployed, Event, LogLine, Plan, Problem, Run, RunRef, RunSummary, Started, Step
+from .models import Deployed, Event, Explanation, LogLine, Plan, Problem, Run, RunRef, RunSummary, Started, Step
 
 T = TypeVar("T")
 # Inside the class `list` is a method.
@@ -93,11 +93,15 @@ class Client:
         patch: Sequence[Mapping[str, Any]] | None = None,
         base_run_id: RunRef | None = None,
         changes: Sequence[Mapping[str, Any]] | None = None,
+        rebuild: Literal["all"] | Sequence[str] | None = None,
         traceparent: str | None = None,
     ) -> Started:
-        """Starts a run of a workflow by its name, or of a document; with `base_run_id`, an update of another run."""
+        """Starts a run of a workflow by its name, or of a document; with `base_run_id`, an update of another run.
+
+        `rebuild` names steps that run whatever is kept of earlier runs, or is `"all"`.
+        """
         fields = {"payload": payload, "request_id": request_id, "priority": priority, "start_at": start_at}
-        more = {"patch": patch, "base_run_id": base_run_id, "changes": changes}
+        more = {"patch": patch, "base_run_id": base_run_id, "changes": changes, "rebuild": rebuild}
         return self._send(_calls.start(workflow, traceparent, **fields, **more))
 
     def plan(
@@ -108,10 +112,11 @@ class Client:
         patch: Sequence[Mapping[str, Any]] | None = None,
         base_run_id: RunRef | None = None,
         changes: Sequence[Mapping[str, Any]] | None = None,
+        rebuild: Literal["all"] | Sequence[str] | None = None,
     ) -> Plan:
         """What such a start would do; nothing is stored."""
         fields = {"payload": payload, "patch": patch, "base_run_id": base_run_id, "changes": changes}
-        return self._send(_calls.plan(workflow, **fields))
+        return self._send(_calls.plan(workflow, **fields, rebuild=rebuild))
 
     def get(self, run: RunRef) -> Run:
         """A run as it is now."""
@@ -124,6 +129,10 @@ class Client:
     def step(self, run: RunRef, step_id: str) -> Step:
         """One step or item (`shots[3]`); attempts and input are in `raw`."""
         return self._send(_calls.step(run, step_id))
+
+    def explain(self, run: RunRef, step_id: str) -> Explanation:
+        """Why a step ran, whose result it has, or what it waits for."""
+        return self._send(_calls.explain(run, step_id))
 
     def list(
         self,

@@ -244,6 +244,13 @@ class PlannedStep:
     reason: str
     message: str
     input_hash: str | None
+    cache_key: str | None
+    predicted_ms: int | None
+    saved_ms: int | None
+    upstream: Sequence[str]
+    """Steps whose outputs decide."""
+    items: Mapping[str, int] | None
+    """Of a `foreach` step: `total`, `run`, `reuse`, `unknown`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +261,10 @@ class Plan:
     workflow_version: str
     counts: Mapping[str, int]
     steps: Sequence[PlannedStep]
+    predicted_ms: int | None
+    """The longest way through what runs, by how long it took the last time."""
+    work_ms: int
+    saved_ms: int
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Plan:
@@ -265,7 +276,51 @@ class Plan:
                 reason=step["reason"],
                 message=step.get("message", ""),
                 input_hash=step.get("input_hash"),
+                cache_key=step.get("cache_key"),
+                predicted_ms=step.get("predicted_ms"),
+                saved_ms=step.get("saved_ms"),
+                upstream=tuple(step.get("upstream", ())),
+                items=step.get("items"),
             )
             for step in data["steps"]
         )
-        return cls(data["workflow"], data["workflow_version"], data["counts"], steps)
+        return cls(
+            workflow=data["workflow"],
+            workflow_version=data["workflow_version"],
+            counts=data["counts"],
+            steps=steps,
+            predicted_ms=data.get("predicted_ms"),
+            work_ms=data["work_ms"],
+            saved_ms=data["saved_ms"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a step ran, whose result it has, or what it waits for."""
+
+    step_id: str
+    status: str
+    decision: str
+    """`ran`, `running`, `reused`, `skipped` or `waiting`."""
+    reason: str
+    message: str
+    cache_key: str | None
+    differences: Sequence[Mapping[str, Any]]
+    """What differs from the nearest earlier key: `part`, `path`, `before`, `after`."""
+    waits: Sequence[Mapping[str, Any]]
+    raw: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Explanation:
+        return cls(
+            step_id=data["step_id"],
+            status=data["status"],
+            decision=data["decision"],
+            reason=data["reason"],
+            message=data["message"],
+            cache_key=data.get("cache_key"),
+            differences=tuple(data["differences"]),
+            waits=tuple(data["waits"]),
+            raw=data,
+        )
