@@ -35,6 +35,11 @@ impl RedisConfig {
             )
         };
         let info = url.into_connection_info().map_err(bad)?;
+        if matches!(info.addr(), redis::ConnectionAddr::TcpTls { insecure: true, .. }) {
+            return Err(BadRedisUrl(
+                "a certificate that is not checked is worth nothing: leave out #insecure".to_owned(),
+            ));
+        }
         let shown = info.addr().to_string();
         let client = redis::Client::open(info).map_err(bad)?;
         Ok(RedisConfig { client, shown, ttl: ttl.max(Duration::from_secs(1)), patience: RedisConfig::PATIENCE })
