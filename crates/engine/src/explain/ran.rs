@@ -112,7 +112,7 @@ impl Engine {
             return Ok("its results serve only the run that made them".to_owned());
         }
         let of = format!("run {}, which began with the same,", same.run);
-        let rows = self.store.steps_by_id(self.org, same.run, &[subject.view.step_id.clone()]).await?;
+        let rows = self.store.steps_by_id(self.org, same.run, std::slice::from_ref(&subject.view.step_id)).await?;
         let ended_before = |at: Option<Timestamp>| at.is_some_and(|at| at <= began);
         Ok(match rows.first() {
             Some(row) if row.status == StepStatus::Completed && ended_before(row.ended_at) => {

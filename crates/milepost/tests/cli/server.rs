@@ -292,15 +292,20 @@ fn an_earlier_run_on_a_server_is_planned_and_run_again_with_a_change() {
     let server = Server::start();
     let payload = ["--payload", r#"{"topic": "tea", "audio": {"prompt": "flute"}}"#];
     let campaign = example("campaign.yaml");
-    let base = server.json(&[&["run", &campaign], &payload[..]].concat());
     let (here, there) = (Place::new().json(&["plan", &campaign]), server.json(&["plan", &campaign]));
     assert_eq!(here, there);
+    let base = server.json(&[&["run", &campaign], &payload[..]].concat());
     let change = ["--change", r#"audio.update={"prompt": "harp"}"#];
     let id = base["run_id"].as_str().unwrap();
     let planned = server.json(&[&["plan", "--base-run", id], &change[..]].concat());
     assert_eq!(planned["steps"].as_array().unwrap().len(), there["steps"].as_array().unwrap().len());
     let run = server.json(&[&["rebuild", id], &change[..]].concat());
     assert_eq!((&run["base_run_id"], &run["payload"]["audio"]["prompt"]), (&base["run_id"], &json!("harp")));
+    let again = server.json(&["rebuild", id, "--step", "asset3d"]);
+    let why = server.json(&["runs", "explain", again["run_id"].as_str().unwrap(), "asset3d"]);
+    assert_eq!((&why["decision"], &why["reason"]), (&json!("ran"), &json!("rebuild")), "{why}");
+    let foreseen = server.json(&["plan", "--base-run", id, "--rebuild=asset3d"]);
+    assert_eq!(step(&foreseen, "asset3d")["reason"], "rebuild");
 }
 
 #[test]

@@ -179,7 +179,7 @@ fn a_run_is_planned_and_nothing_is_stored() {
     let cut = planned["steps"].as_array().unwrap().iter().find(|step| step["step_id"] == "cut").unwrap();
     assert_eq!((&cut["decision"], &cut["reason"]), (&json!("skip"), &json!("condition")), "{planned}");
     let text = place.run(&["plan", &example("campaign.yaml")]).out;
-    assert!(text.starts_with("STEP") && text.contains("brief"), "{text}");
+    assert!(text.starts_with("● ") && text.contains(" brief "), "{text}");
     assert!(!place.path().join(".milepost").exists());
     let bad = place.run(&["plan", &example("campaign.yaml"), "--payload", "[]", "-o", "json"]);
     assert_eq!(bad.code, 2, "{}", bad.out);
