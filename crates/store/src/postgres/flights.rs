@@ -59,19 +59,17 @@ struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     fn of(changes: impl Iterator<Item = (usize, &'a RunWrite, &'a CacheWrite)>) -> Columns<'a> {
-        let mut rows: Vec<(i32, &[u8], Uuid, usize, &RunWrite, &Led, Timestamp)> = Vec::new();
+        let mut rows: Vec<(usize, &RunWrite, &Led, Timestamp)> = Vec::new();
         for (nth, write, cache) in changes {
-            for led in &cache.flights.led {
-                rows.push((write.org.0, &led.key.key.0, served(&led.key), nth, write, led, cache.at));
-            }
+            rows.extend(cache.flights.led.iter().map(|led| (nth, write, led, cache.at)));
         }
-        rows.sort_by_key(|(org, key, run, nth, ..)| (*org, *key, *run, *nth));
+        rows.sort_by_key(|(nth, write, led, _)| (write.org, led.key.key, served(&led.key), *nth));
         let mut columns = Columns::default();
-        for (org, key, run, nth, write, led, at) in rows {
+        for (nth, write, led, at) in rows {
             columns.nth.push(i64::try_from(nth).unwrap_or(i64::MAX));
-            columns.org.push(org);
-            columns.key.push(key);
-            columns.run.push(run);
+            columns.org.push(write.org.0);
+            columns.key.push(&led.key.key.0);
+            columns.run.push(served(&led.key));
             columns.leader.push(write.run.0);
             columns.step.push(led.step.step.into());
             columns.item.push(item(led.step));
@@ -132,7 +130,8 @@ pub(super) async fn lead(connection: &Object, writes: &[RunWrite], results: &[Wr
         connection.execute(&leading, &lead),
         connection.query(&losing, &lost)
     );
-    (cleared?, led?);
+    cleared?;
+    led?;
     let ours: BTreeSet<Uuid> = leader.iter().copied().collect();
     let mut to_others = BTreeSet::new();
     let mut among_us = BTreeMap::new();
