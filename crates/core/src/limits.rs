@@ -66,6 +66,8 @@ limits! {
     payload_bytes: usize = 1024 * 1024,
     /// Bytes of one step's output kept in the log.
     output_bytes: usize = 256 * 1024,
+    /// Bytes of one step's output; what the log does not keep is in the blob store, if there is one.
+    large_output_bytes: usize = 64 * 1024 * 1024,
     /// Bytes of one file in the blob store.
     artifact_bytes: u64 = 16 << 30,
     /// Bytes of one artifact's metadata.

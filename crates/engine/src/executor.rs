@@ -138,7 +138,10 @@ impl Shared {
             Err(error) => Err(error),
         };
         match outcome {
-            Ok(output) => leaving(Command::Complete { task: task.task, output }, files.take()),
+            Ok(output) => match self.artifacts.keep_own_output(org, &output).await {
+                Ok(kept) => leaving(Command::Complete { task: task.task, output }, files.take(), kept),
+                Err(error) => Command::Fail { task: task.task, error: error.into() },
+            },
             Err(error) => Command::Fail { task: task.task, error: error.into() },
         }
     }
@@ -181,29 +184,30 @@ impl Shared {
                 .map_err(|_| SkillError::new("timeout", format!("the step took longer than {ms} ms")))?,
         };
         let output = ended.unwrap_or_else(|panic| Err(SkillError::new("panic", panic_text(&*panic))))?;
-        check_output(&output, &self.limits)?;
+        check_output(&output, &self.limits, self.artifacts.most_output())?;
         Ok(output)
     }
 }
 
-/// An outcome with the files that come with it.
-pub(crate) fn leaving(outcome: Command, artifacts: Vec<Artifact>) -> Command {
-    if artifacts.is_empty() {
+/// An outcome with the files that come with it, and with where its output is.
+pub(crate) fn leaving(outcome: Command, artifacts: Vec<Artifact>, kept: Option<Beyond>) -> Command {
+    let mut beyond = kept.unwrap_or_default();
+    beyond.artifacts.extend(artifacts);
+    if beyond.is_empty() {
         return outcome;
     }
-    let beyond = Box::new(Beyond { artifacts, output_blob: None });
-    Command::Leaving { outcome: Box::new(outcome), beyond }
+    Command::Leaving { outcome: Box::new(outcome), beyond: Box::new(beyond) }
 }
 
 /// What comes out of a skill, wherever it ran, must be JSON that means the same everywhere.
-pub(crate) fn check_output(output: &Json, limits: &Limits) -> Result<(), SkillError> {
-    if output.len() > limits.output_bytes {
+pub(crate) fn check_output(output: &Json, limits: &Limits, most: usize) -> Result<(), SkillError> {
+    if output.len() > most {
         return Err(SkillError::fatal(
             "output_too_large",
             format!(
                 "the output has {} bytes, the limit is {}; store it elsewhere and return a reference to it",
                 output.len(),
-                limits.output_bytes
+                most
             ),
         ));
     }

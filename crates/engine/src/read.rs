@@ -84,7 +84,7 @@ impl Reader<'_> {
     async fn now(&self, org: OrgId, run: RunId) -> Result<RunView, EngineError> {
         let rows = self.store.read_run(org, run).await?.ok_or(EngineError::NoSuchRun(run))?;
         let plan = self.plans.by_hash(org, rows.head.plan_hash).await?;
-        let mut carried = Carried::new();
+        let mut carried = Carried::default();
         rows.carrying.iter().chain(&rows.tail).for_each(|row| keep(&mut carried, row));
         let projected = rows.projection.map(|(snapshot, steps)| Projection::whole(snapshot, steps));
         let Some(projection) = followed(projected.unwrap_or_default(), org, run, &plan, &rows.tail) else {
@@ -99,7 +99,7 @@ impl Reader<'_> {
             return Err(EngineError::NoSuchEvent { run, seq, last_seq: head.last_seq });
         }
         let plan = self.plans.by_hash(org, head.plan_hash).await?;
-        let (mut carried, mut then) = (Carried::new(), plan.hash);
+        let (mut carried, mut then) = (Carried::default(), plan.hash);
         let see = |row: &EventRow| {
             keep(&mut carried, row);
             if let Ok(Some(hash)) = codec::plan_from(row) {
@@ -143,10 +143,10 @@ impl Reader<'_> {
             projection = Projection::partial(snapshot);
             projection.add(self.store.steps_by_id(head.org, head.run, std::slice::from_ref(&name)).await?);
         }
-        let mut carried = Carried::new();
+        let mut carried = Carried::default();
         let projection = self.read_on(head, plan, projection, head.last_seq, |row| keep(&mut carried, row)).await?;
         let row = projection.steps().get(&name);
-        if let Some(seq) = row.and_then(|row| row.output_seq).filter(|seq| !carried.contains_key(seq)) {
+        if let Some(seq) = row.and_then(|row| row.output_seq).filter(|seq| !carried.has(*seq)) {
             let rows = self.store.events_at(head.org, head.run, &[seq]).await?;
             rows.iter().for_each(|row| keep(&mut carried, row));
         }
@@ -201,7 +201,7 @@ impl Reader<'_> {
         carried: &mut Carried,
     ) -> Result<(), EngineError> {
         let outputs = projection.steps().values().filter_map(|step| step.output_seq);
-        let seqs: Vec<u64> = outputs.chain([1]).filter(|seq| !carried.contains_key(seq)).collect();
+        let seqs: Vec<u64> = outputs.chain([1]).filter(|seq| !carried.has(*seq)).collect();
         if !seqs.is_empty() {
             let rows = self.store.events_at(head.org, head.run, &seqs).await?;
             rows.iter().for_each(|row| keep(carried, row));
@@ -223,11 +223,16 @@ fn keep(carried: &mut Carried, row: &EventRow) {
     if matches!(&*row.event_type, "StepCompleted" | "StepSkipped" | "RunQueued")
         && let Ok(value) = codec::carried_value(row)
     {
-        carried.insert(row.seq, value);
+        if value.is_none()
+            && let Some(blob) = codec::carried_blob(row)
+        {
+            carried.keep_blob(row.seq, blob);
+        }
+        carried.keep(row.seq, value);
     }
     if row.event_type == "RunQueued"
         && let Ok(definition) = codec::carried_definition(row)
     {
-        carried.insert(DEFINITION, definition);
+        carried.keep(DEFINITION, definition);
     }
 }

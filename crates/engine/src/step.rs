@@ -9,10 +9,10 @@ use milepost_core::plan::Plan;
 use milepost_core::run::{Attempt, ItemCounts, RunState, attempts};
 use milepost_core::status::StepStatus;
 use milepost_core::time::Timestamp;
-use milepost_store::Store;
 use milepost_store::rows::HeadRow;
 use serde::Serialize;
 
+use crate::artifacts::{Artifacts, lost};
 use crate::committer::restore;
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -105,8 +105,8 @@ impl Engine {
         let plan = state.plan.clone();
         let step = state.find_step(step_id)?;
         let mut view = self.step_now(&loaded.head, &plan, step).await?;
-        if view.output.is_none() && view.status == StepStatus::Completed {
-            view.output = learning(&*self.store, &mut state, |state| state.step_output(step)).await?;
+        if view.output.is_none() && view.output_blob.is_none() && view.status == StepStatus::Completed {
+            view.output = learning(&self.artifacts, &mut state, |state| state.step_output(step)).await?;
         }
         let input = self.input_of(&mut state, step, view.input_hash).await?;
         let events = self.events_of(&loaded.head, &plan, step).await?;
@@ -130,7 +130,7 @@ impl Engine {
         let Some(recorded) = recorded else { return Ok(None) };
         // Limits keep new inputs small; this one was let in.
         let limits = milepost_core::limits::Limits { input_bytes: usize::MAX, ..self.limits().clone() };
-        let input = learning(&*self.store, state, |state| state.resolved_input(step, &limits)).await?;
+        let input = learning(&self.artifacts, state, |state| state.resolved_input(step, &limits)).await?;
         Ok(input.filter(|input| input.hash == recorded).map(|input| input.json))
     }
 
@@ -159,7 +159,7 @@ impl Engine {
 
 /// Asks a state something, and reads what it lacks for the answer.
 pub(crate) async fn learning<T>(
-    store: &dyn Store,
+    artifacts: &Artifacts,
     state: &mut RunState,
     mut ask: impl FnMut(&mut RunState) -> Result<Option<T>, Vec<u64>>,
 ) -> Result<Option<T>, EngineError> {
@@ -168,9 +168,14 @@ pub(crate) async fn learning<T>(
             Ok(answer) => return Ok(answer),
             Err(missing) => missing,
         };
-        for row in store.events_at(state.org, state.run, &missing).await? {
-            if let Ok(Some(json)) = codec::carried_value(&row) {
-                state.learn(row.seq, json);
+        for row in artifacts.store().events_at(state.org, state.run, &missing).await? {
+            match (codec::carried_value(&row), codec::carried_blob(&row)) {
+                (Ok(Some(json)), _) => state.learn(row.seq, json),
+                (_, Some(blob)) => match artifacts.read_output(state.org, blob).await? {
+                    Some(json) => state.learn(row.seq, json),
+                    None => state.learn_lost(row.seq, lost(blob)),
+                },
+                _ => {}
             }
         }
     }

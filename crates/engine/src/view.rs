@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use milepost_core::artifact::BlobRef;
 use milepost_core::event::{ErrorInfo, StepRef};
 use milepost_core::hash::Digest;
 use milepost_core::id::{EventId, RunId, SignalId};
@@ -75,6 +76,9 @@ pub struct StepView {
     pub input_hash: Option<Digest>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
+    /// Where the output is, if it is too large to be shown here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_blob: Option<BlobRef>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
     /// Files that it left.
@@ -162,8 +166,35 @@ fn read_error(json: Option<&Json>) -> Option<ErrorInfo> {
 /// Where the definition of a run is among the values that its events carry; no event has that number.
 pub(crate) const DEFINITION: u64 = 0;
 
-/// Values that events carry, by sequence number.
-pub(crate) type Carried = HashMap<u64, Option<Json>>;
+/// What events carry, by sequence number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Carried {
+    values: HashMap<u64, Option<Json>>,
+    /// Where those are that are somewhere else.
+    blobs: HashMap<u64, BlobRef>,
+}
+
+impl Carried {
+    pub(crate) fn has(&self, seq: u64) -> bool {
+        self.values.contains_key(&seq)
+    }
+
+    pub(crate) fn keep(&mut self, seq: u64, value: Option<Json>) {
+        self.values.insert(seq, value);
+    }
+
+    pub(crate) fn keep_blob(&mut self, seq: u64, blob: BlobRef) {
+        self.blobs.insert(seq, blob);
+    }
+
+    fn value(&self, seq: u64) -> Option<Json> {
+        self.values.get(&seq).cloned().flatten()
+    }
+
+    fn blob(&self, row: &StepRow) -> Option<BlobRef> {
+        self.blobs.get(&row.output_seq?).copied()
+    }
+}
 
 /// Puts a run together from its rows and the values that their events carry.
 pub(crate) fn run_view(
@@ -181,8 +212,9 @@ pub(crate) fn run_view(
         let items = items_of(projection, &id);
         let mut view = step_view(plan, StepRef::whole(*index), projection.steps().get(&id), carried, ended);
         if view.output.is_none() && view.status == StepStatus::Completed && plan.step(*index).foreach.is_some() {
-            let outputs = items.iter().map(|row| output_of(row, carried));
-            view.output = Some(join(outputs));
+            // A list with parts that are somewhere else is not shown at all.
+            let whole = items.iter().all(|row| carried.blob(row).is_none());
+            view.output = whole.then(|| join(items.iter().map(|row| output_of(row, carried))));
         }
         view.artifacts = files.remove(id.as_str()).unwrap_or_default();
         steps.push(view);
@@ -195,8 +227,8 @@ pub(crate) fn run_view(
         }
     }
     let output = (snapshot.status == RunStatus::Completed).then(|| last_outputs(plan, &steps));
-    let payload = carried.get(&1).cloned().flatten().unwrap_or_else(Json::null);
-    let definition = carried.get(&DEFINITION).cloned().flatten();
+    let payload = carried.value(1).unwrap_or_else(Json::null);
+    let definition = carried.value(DEFINITION);
     Some(RunView { summary: RunSummary::from(snapshot), definition, payload, output, artifacts, steps })
 }
 
@@ -225,7 +257,7 @@ fn items_of<'p>(projection: &'p Projection, id: &str) -> Vec<&'p StepRow> {
 }
 
 fn output_of(row: &StepRow, carried: &Carried) -> Option<Json> {
-    carried.get(&row.output_seq?).cloned().flatten()
+    carried.value(row.output_seq?)
 }
 
 fn join(outputs: impl Iterator<Item = Option<Json>>) -> Json {
@@ -266,6 +298,7 @@ pub(crate) fn step_view(plan: &Plan, step: StepRef, row: Option<&StepRow>, carri
         cache_hit: skip_reason == Some(SkipReason::CacheHit),
         input_hash: row.and_then(|row| row.input_hash),
         output: row.and_then(|row| output_of(row, carried)),
+        output_blob: row.and_then(|row| carried.blob(row)),
         error: row.and_then(|row| read_error(row.error.as_ref())),
         artifacts: Vec::new(),
         started_at,

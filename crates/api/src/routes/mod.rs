@@ -38,6 +38,11 @@ const BODY_BYTES: usize = 8 * 1024 * 1024;
 
 /// The calls of the API, with their description.
 pub(crate) fn api() -> OpenApiRouter<AppState> {
+    api_taking(BODY_BYTES)
+}
+
+/// What workers say may be as large as the outputs that they bring.
+fn api_taking(from_workers: usize) -> OpenApiRouter<AppState> {
     let calls = OpenApiRouter::new()
         .merge(queues::routes())
         .merge(blobs::routes())
@@ -45,8 +50,8 @@ pub(crate) fn api() -> OpenApiRouter<AppState> {
         .merge(cache::routes())
         .merge(runs::routes())
         .merge(socket::routes())
-        .merge(tasks::routes())
-        .merge(worker::routes())
+        .merge(tasks::routes().layer(DefaultBodyLimit::max(from_workers)))
+        .merge(worker::routes().layer(DefaultBodyLimit::max(from_workers)))
         .merge(workflows::routes())
         .merge(tags::routes())
         .merge(revisions::routes())
@@ -57,7 +62,8 @@ pub(crate) fn api() -> OpenApiRouter<AppState> {
 
 /// All that the server answers.
 pub fn router(state: AppState) -> Router {
-    let (calls, document) = api().split_for_parts();
+    let from_workers = BODY_BYTES.saturating_add(state.engine.limits().large_output_bytes);
+    let (calls, document) = api_taking(from_workers).split_for_parts();
     docs::remember(&openapi::finished(document));
     // Streams are never held back to be compressed.
     // Files go as they are: whoever asks for some bytes of one counts them.

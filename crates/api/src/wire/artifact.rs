@@ -91,6 +91,19 @@ pub(crate) struct NewArtifact {
     expires_at: Option<String>,
 }
 
+/// Content of this server.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct BlobRef {
+    sha256: String,
+    size_bytes: u64,
+}
+
+impl From<milepost_core::artifact::BlobRef> for BlobRef {
+    fn from(blob: milepost_core::artifact::BlobRef) -> BlobRef {
+        BlobRef { sha256: blob.sha256.to_string(), size_bytes: blob.size_bytes }
+    }
+}
+
 /// Content that is stored.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct StoredBlob {

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::Any;
-use super::artifact::Artifact;
+use super::artifact::{Artifact, BlobRef};
 
 /// A failure, of a step or of a run.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -46,6 +46,9 @@ pub(crate) struct Step {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Any>)]
     output: Option<Json>,
+    /// Where the output is, if it is too large to be shown: there is no `output` then, and `GET /blobs/sha256:…` has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_blob: Option<BlobRef>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorInfo>,
     /// Files that it left.
@@ -72,6 +75,7 @@ impl From<view::StepView> for Step {
             cache_hit: step.cache_hit,
             input_hash: step.input_hash.map(|hash| hash.to_string()),
             output: step.output,
+            output_blob: step.output_blob.map(BlobRef::from),
             error: step.error.map(ErrorInfo::from),
             artifacts: step.artifacts.into_iter().map(Artifact::from).collect(),
             started_at: step.started_at.map(|at| at.to_string()),

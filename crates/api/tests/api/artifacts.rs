@@ -57,9 +57,11 @@ async fn content_is_stored_by_its_hash_and_had_in_parts() {
     assert_eq!((header(&whole, "accept-ranges"), header(&whole, "content-encoding")), ("bytes", ""));
     assert_eq!(header(&whole, "content-type"), "application/octet-stream");
     assert!(header(&whole, "content-security-policy").starts_with("sandbox"), "nobody's page runs here");
-    for (range, text, told) in
-        [("bytes=0-4", "hello", "bytes 0-4/11"), ("bytes=6-", "world", "bytes 6-10/11"), ("bytes=-2", "ld", "bytes 9-10/11")]
-    {
+    for (range, text, told) in [
+        ("bytes=0-4", "hello", "bytes 0-4/11"),
+        ("bytes=6-", "world", "bytes 6-10/11"),
+        ("bytes=-2", "ld", "bytes 9-10/11"),
+    ] {
         let part = api.get_with(&path, &[("range", range)]).await;
         assert_eq!((part.status, &part.body), (StatusCode::PARTIAL_CONTENT, &json!(text)), "{range}");
         assert_eq!((header(&part, "content-range"), header(&part, "content-length")), (told, &*text.len().to_string()));
@@ -93,7 +95,10 @@ async fn what_lies_breaks_off_or_is_too_large_is_refused_and_not_kept() {
     let request_of = Request::builder().method("POST").uri("/api/v1/blobs").header("host", "localhost");
     api.send(request_of.body(Body::from_stream(broken)).unwrap()).await.is_problem(400, "upload_broken");
     api.send(request("PUT", "/api/v1/blobs/sha256:abc", &[], "x")).await.is_problem(404, "unknown_blob");
-    assert_eq!(std::fs::read_dir(folder.path()).map_or(0, |entries| entries.flatten().filter(|e| e.path().is_file()).count()), 0);
+    assert_eq!(
+        std::fs::read_dir(folder.path()).map_or(0, |entries| entries.flatten().filter(|e| e.path().is_file()).count()),
+        0
+    );
     let nowhere = Api::new().await;
     nowhere.upload(HELLO).await.is_problem(409, "no_blob_store");
 }
@@ -151,7 +156,10 @@ async fn artifacts_are_recorded_listed_and_downloaded() {
     api.get(&format!("{path}?cursor=x")).await.is_problem(400, "bad_cursor");
     api.get(&format!("{path}?step=x")).await.is_problem(404, "unknown_step");
     let run_view = api.get(&format!("/api/v1/runs/{run}")).await.body;
-    assert_eq!((&run_view["artifacts"], &run_view["steps"][0]["artifacts"]), (&json!([reference.body]), &json!([recorded.body])));
+    assert_eq!(
+        (&run_view["artifacts"], &run_view["steps"][0]["artifacts"]),
+        (&json!([reference.body]), &json!([recorded.body]))
+    );
     let step = api.get(&format!("/api/v1/runs/{run}/steps/w")).await.body;
     assert_eq!(step["artifacts"], json!([recorded.body]));
 
@@ -159,7 +167,10 @@ async fn artifacts_are_recorded_listed_and_downloaded() {
     let content = api.get_with(&format!("{path}/{id}/content"), &[("range", "bytes=6-")]).await;
     assert_eq!((content.status, content.body.clone()), (StatusCode::PARTIAL_CONTENT, json!("world")));
     assert_eq!(header(&content, "content-type"), "text/html");
-    assert_eq!(header(&content, "content-disposition"), "attachment; filename=\"Gr__e.txt\"; filename*=UTF-8''Gr%C3%BC%C3%9Fe.txt");
+    assert_eq!(
+        header(&content, "content-disposition"),
+        "attachment; filename=\"Gr__e.txt\"; filename*=UTF-8''Gr%C3%BC%C3%9Fe.txt"
+    );
     assert_eq!(header(&api.get(&path_of(HELLO)).await, "content-type"), "text/html", "some artifact says so");
     api.get(&format!("{path}/{id}/content?presign=true")).await.is_problem(409, "not_presignable");
     let elsewhere = reference.body["artifact_id"].as_str().unwrap();

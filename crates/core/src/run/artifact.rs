@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::state::RunState;
 use super::step::stale;
 use super::{Command, Decider, Rejection, RejectionKind, TaskRef};
-use crate::artifact::{Artifact, Beyond};
+use crate::artifact::{Artifact, Beyond, BlobRef};
 use crate::event::{Body, ErrorInfo, Event, StepRef};
 use crate::id::{ArtifactId, SignalId};
 
@@ -41,8 +41,12 @@ impl Decider<'_> {
         Ok(())
     }
 
-    /// `Complete` or `Report` of an attempt that leaves files.
+    /// `Complete`, `Report` or `ChildEnded` of what leaves files.
     pub(super) fn complete_leaving(&mut self, outcome: Command, beyond: Beyond) -> Result<(), Rejection> {
+        if let Command::ChildEnded { child, outcome } = outcome {
+            self.beyond = Some(beyond);
+            return self.child_ended(child, outcome);
+        }
         let (task, reported) = match &outcome {
             Command::Complete { task, .. } => (*task, false),
             Command::Report { task, .. } => (*task, true),
@@ -73,6 +77,15 @@ impl Decider<'_> {
             artifact.id = ArtifactId(self.context.draw_run_id().0);
         }
         Some(Beyond { artifacts, ..beyond.clone() })
+    }
+}
+
+impl Decider<'_> {
+    /// How many bytes an output may have: one that is in the blob store already is not kept in the log.
+    pub(super) fn most_output(&self) -> usize {
+        let elsewhere = self.beyond.as_ref().is_some_and(|beyond| beyond.output_blob.is_some());
+        let limits = self.context.limits;
+        if elsewhere { limits.large_output_bytes.max(limits.output_bytes) } else { limits.output_bytes }
     }
 }
 
@@ -120,6 +133,16 @@ fn exists(artifact: &Artifact) -> Rejection {
 }
 
 impl Event {
+    /// Where the output that it carries is, if that is too large for the log.
+    #[must_use]
+    pub fn output_blob(&self) -> Option<BlobRef> {
+        match &self.body {
+            Body::StepCompleted { beyond, .. } => beyond.as_ref()?.output_blob,
+            Body::StepReused(reused) => reused.beyond.as_ref()?.output_blob,
+            _ => None,
+        }
+    }
+
     /// The artifacts that it records, and the step that they belong to.
     #[must_use]
     pub fn artifacts(&self) -> (&[Artifact], Option<StepRef>) {

@@ -54,14 +54,14 @@ impl Decider<'_> {
                 let message = format!("the output of the child run {child} is nested too deep; make it flatter");
                 self.step_has_failed(step, logical, engine, ErrorInfo::fatal("bad_output", message));
             }
-            ChildOutcome::Completed { output } if output.len() <= self.context.limits.output_bytes => {
+            ChildOutcome::Completed { output } if output.len() <= self.most_output() => {
                 self.step_has_completed(step, logical, engine, output);
             }
             ChildOutcome::Completed { output } => {
                 let message = format!(
                     "the output of the child run {child} has {} bytes, the limit is {}; let its last steps return references",
                     output.len(),
-                    self.context.limits.output_bytes
+                    self.most_output()
                 );
                 self.step_has_failed(step, logical, engine, ErrorInfo::fatal("output_too_large", message));
             }

@@ -14,6 +14,10 @@ use crate::limits::Limits;
 use crate::plan::StepIndex;
 use crate::status::SkipReason;
 
+const EXPRESSION_FAILED: &str = "expression_failed";
+/// An output that was too large for the log is gone from the blob store.
+pub(super) const OUTPUT_LOST: &str = "output_lost";
+
 /// Why an expression has no value now.
 #[derive(Debug)]
 pub(super) enum NoValue {
@@ -24,7 +28,7 @@ pub(super) enum NoValue {
 
 impl NoValue {
     fn expression(message: String) -> NoValue {
-        NoValue::Failed(ErrorInfo::fatal("expression_failed", message))
+        NoValue::Failed(ErrorInfo::fatal(EXPRESSION_FAILED, message))
     }
 }
 
@@ -160,7 +164,9 @@ impl RunState {
                 Some(Ok(value)) => outputs.push((*step, value)),
                 Some(Err(error)) => {
                     let id = &self.plan.step(*step).id;
-                    return Err(NoValue::expression(format!("the output of step `{id}` cannot be read: {error}")));
+                    let message = format!("the output of step `{id}` cannot be read: {error}");
+                    let code = if self.is_lost(*step) { OUTPUT_LOST } else { EXPRESSION_FAILED };
+                    return Err(NoValue::Failed(ErrorInfo::fatal(code, message)));
                 }
                 None if missing.len() == before => {
                     let id = &self.plan.step(*step).id;
@@ -218,9 +224,19 @@ impl RunState {
         if missing.len() > before {
             return None;
         }
-        let list = self.join(&seqs);
-        self.learn(seq, list);
+        match seqs.iter().find_map(|seq| self.fact(*seq)?.loss().map(str::to_owned)) {
+            Some(loss) => self.learn_lost(seq, loss),
+            None => {
+                let list = self.join(&seqs);
+                self.learn(seq, list);
+            }
+        }
         Some(Output::Of(seq))
+    }
+
+    /// Whether the output of a step is gone.
+    pub(super) fn is_lost(&self, step: StepIndex) -> bool {
+        self.fact(self.steps[step as usize].output_seq).is_some_and(|fact| fact.loss().is_some())
     }
 
     fn join(&self, seqs: &[u64]) -> Json {

@@ -1,5 +1,6 @@
 //! The end of a run, and the rotation of its history.
 
+use super::evaluate::OUTPUT_LOST;
 use super::state::{Phase, RunState};
 use super::{ChildOutcome, Decider, Effect};
 use crate::event::{Body, ErrorInfo, StepRef};
@@ -42,7 +43,10 @@ impl Decider<'_> {
         let outcome = match self.state.parent {
             None => ChildOutcome::Completed { output: Json::null() },
             Some(_) => match self.state.output() {
-                Ok(output) => ChildOutcome::Completed { output },
+                Ok(output) => match self.lost_output() {
+                    None => ChildOutcome::Completed { output },
+                    Some(error) => ChildOutcome::Failed { error },
+                },
                 Err(missing) => {
                     self.decision.missing.extend(missing);
                     return;
@@ -51,6 +55,14 @@ impl Decider<'_> {
         };
         self.emit_run(Body::RunCompleted);
         self.run_has_ended(outcome);
+    }
+
+    /// A last step whose output is gone: the run has done its work, but cannot tell it any more.
+    fn lost_output(&self) -> Option<ErrorInfo> {
+        let plan = &self.state.plan;
+        let lost = plan.last_steps.iter().find(|step| self.state.is_lost(**step))?;
+        let message = format!("the output of its step `{}` is gone from the blob store", plan.step(*lost).id);
+        Some(ErrorInfo::fatal(OUTPUT_LOST, message))
     }
 
     fn end_failed(&mut self) {

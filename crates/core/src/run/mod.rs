@@ -129,7 +129,7 @@ pub enum Command {
         outcome: Box<Command>,
         plan: Result<Arc<Plan>, String>,
     },
-    /// `Complete` or `Report` of an attempt that leaves files.
+    /// `Complete` or `Report` of an attempt that leaves files, or `ChildEnded` of a run with a large output.
     Leaving {
         outcome: Box<Command>,
         beyond: Box<Beyond>,

@@ -124,11 +124,22 @@ pub(super) struct Scratch {
 pub(super) struct Fact {
     pub(super) json: Json,
     value: OnceLock<Result<Arc<Value>, String>>,
+    /// It was somewhere else, and is gone.
+    lost: bool,
 }
 
 impl Fact {
     pub(super) fn new(json: Json) -> Fact {
-        Fact { json, value: OnceLock::new() }
+        Fact { json, value: OnceLock::new(), lost: false }
+    }
+
+    fn lost(reason: String) -> Fact {
+        Fact { json: Json::null(), value: OnceLock::from(Err(reason)), lost: true }
+    }
+
+    /// Why it can never be had again.
+    pub(super) fn loss(&self) -> Option<&str> {
+        self.value.get().filter(|_| self.lost)?.as_ref().err().map(String::as_str)
     }
 
     /// What the text means, or why it means nothing to us: text can be well-formed JSON and still hold a number that is
@@ -475,6 +486,12 @@ impl RunState {
         if let Some(old) = self.scratch.facts.insert(seq, Fact::new(json)) {
             self.scratch.fact_bytes -= old.json.len();
         }
+    }
+
+    /// Tells the state that what an event carries was somewhere else and is gone. Whoever needs it fails.
+    pub fn learn_lost(&mut self, seq: u64, reason: String) {
+        self.learn(seq, Json::null());
+        self.scratch.facts.insert(seq, Fact::lost(reason));
     }
 
     /// Tells the state of a plan that its log goes on with.

@@ -67,13 +67,14 @@ impl Decider<'_> {
 
     pub(super) fn complete(&mut self, task: TaskRef, output: Json) -> Result<(), Rejection> {
         self.check_task(task)?;
-        if output.len() > self.context.limits.output_bytes {
+        let most = self.most_output();
+        if output.len() > most {
             let error = ErrorInfo::fatal(
                 "output_too_large",
                 format!(
                     "the output has {} bytes, the limit is {}; store it elsewhere and return a reference to it",
                     output.len(),
-                    self.context.limits.output_bytes
+                    most
                 ),
             );
             self.step_has_failed(task.step, task.logical_attempt, task.engine_attempt, error);

@@ -12,6 +12,7 @@ mod admit;
 mod collect;
 mod content;
 mod list;
+mod outputs;
 mod record;
 mod upload;
 mod view;
@@ -35,6 +36,7 @@ pub use collect::Removed;
 pub use content::Found;
 pub use list::ArtifactPage;
 pub(crate) use list::all;
+pub(crate) use outputs::lost;
 pub use record::{NewRecord, Recorded};
 pub use upload::Uploaded;
 pub use view::ArtifactView;
@@ -62,6 +64,7 @@ pub struct Artifacts {
     clock: Arc<dyn Clock>,
     limits: Limits,
     config: ArtifactsConfig,
+    at_hand: outputs::AtHand,
 }
 
 impl Artifacts {
@@ -72,7 +75,11 @@ impl Artifacts {
         limits: Limits,
         config: ArtifactsConfig,
     ) -> Artifacts {
-        Artifacts { store, blobs, clock, limits, config }
+        Artifacts { store, blobs, clock, limits, config, at_hand: outputs::AtHand::default() }
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
     }
 
     fn blobs(&self) -> Result<&Blobs, EngineError> {

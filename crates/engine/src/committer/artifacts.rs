@@ -1,11 +1,66 @@
-//! Rows of the artifacts that events record.
+//! Rows of the artifacts that events record, and outputs of child runs that are too large for a log.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use milepost_core::event::Event;
-use milepost_core::id::RunId;
+use milepost_core::id::{OrgId, RunId};
+use milepost_core::json::Json;
 use milepost_core::plan::Plan;
+use milepost_core::run::{ChildOutcome, Command};
 use milepost_store::rows::{ArtifactPosition, ArtifactRow};
+
+use super::pending::Decided;
+use super::{Committer, Request};
+use crate::executor::leaving;
+
+/// When the blob store could not be reached, it is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What is to be done with a command that follows from another run.
+pub(super) enum Following {
+    Decide(Command),
+    /// This output has to be stored first.
+    Store(Json),
+}
+
+impl Committer {
+    /// The output of a child run that is too large for its parent's log is stored before the parent is told.
+    pub(super) fn with_large_output(&self, org: OrgId, command: Command) -> Following {
+        let artifacts = &self.parts.artifacts;
+        match &command {
+            Command::ChildEnded { outcome: ChildOutcome::Completed { output }, .. } if artifacts.is_large(output) => {
+                match artifacts.kept_output(org, output) {
+                    None => Following::Store(output.clone()),
+                    kept => Following::Decide(leaving(command, Vec::new(), kept)),
+                }
+            }
+            _ => Following::Decide(command),
+        }
+    }
+
+    /// Takes a run out of the gathering batch, with those that stand or fall with it, until an output is stored; then all that
+    /// was asked of them is decided again. Nobody else waits: the batch's transaction may be open.
+    pub(super) fn store_first(&mut self, org: OrgId, run: RunId, output: Json) {
+        let mut requests = Vec::new();
+        for dropped in self.remove_pending(run) {
+            requests.extend(dropped.decided.into_iter().map(Decided::again));
+            if dropped.insert.is_none() {
+                requests.push(Request::revive(dropped.org, dropped.run));
+            }
+        }
+        let (artifacts, inbox) = (self.parts.artifacts.clone(), self.parts.inbox.clone());
+        tokio::spawn(async move {
+            while let Err(error) = artifacts.keep_output(org, &output).await {
+                tracing::warn!(%run, %error, "the output of a run cannot be stored now; its parent waits");
+                tokio::time::sleep(RETRY).await;
+            }
+            for request in requests {
+                inbox.report(request).await;
+            }
+        });
+    }
+}
 
 pub(super) fn rows(events: &[Event], run: RunId, plan: &Plan) -> Vec<ArtifactRow> {
     events.iter().flat_map(|event| rows_of(event, run, plan)).collect()

@@ -36,6 +36,10 @@ impl InFlight {
     pub(super) fn runs(&self) -> impl Iterator<Item = RunId> {
         self.runs.iter().map(|run| run.run)
     }
+
+    pub(super) fn events_of(&self, run: RunId) -> impl Iterator<Item = &Event> {
+        self.runs.iter().filter(move |pending| pending.run == run).flat_map(|pending| &pending.events)
+    }
 }
 
 /// What became of a batch.

@@ -17,6 +17,7 @@ use milepost_core::status::RunStatus;
 use milepost_store::StoreError;
 use milepost_store::rows::{CheckpointRow, NewHead, SlotWrite, StatusWrite, TaskSlot, TaskWrite, TimerWrite};
 
+use super::artifacts::Following;
 use super::flights;
 use super::hand_over::{self, Handing, Places};
 use super::load::{copy_of, runs_of};
@@ -78,6 +79,10 @@ impl Committer {
                 // What it follows from is decided again, and then this is.
             }
             FollowUp::Command { org, run, command, with } => {
+                let command = match self.with_large_output(org, command) {
+                    Following::Decide(command) => command,
+                    Following::Store(output) => return self.store_first(org, with.run, output),
+                };
                 if let Err(error) = self.decide_with(org, run, &command, with, follow_ups).await {
                     self.postpone(org, with.run, &error);
                 }
@@ -467,7 +472,7 @@ impl Committer {
         }
     }
 
-    fn remove_pending(&mut self, run: RunId) -> Vec<RunPending> {
+    pub(super) fn remove_pending(&mut self, run: RunId) -> Vec<RunPending> {
         let dropped = self.pending.remove_group(run);
         self.states.forget(run);
         for pending in &dropped {

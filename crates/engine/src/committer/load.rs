@@ -3,8 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use milepost_core::artifact::BlobRef;
 use milepost_core::codec;
 use milepost_core::id::{OrgId, RunId};
+use milepost_core::json::Json;
+use milepost_core::record::EventRow;
 use milepost_core::run::Command;
 use milepost_store::StoreError;
 
@@ -153,23 +156,77 @@ impl Committer {
                 return self.postpone(org, run, &error.into());
             }
         };
-        let mut learned = Vec::with_capacity(seqs.len());
+        let (mut learned, mut lost) = (Vec::with_capacity(seqs.len()), 0);
         for row in rows {
             match codec::carried_value(&row) {
                 Ok(Some(json)) => learned.push((row.seq, json)),
-                Ok(None) => {}
+                Ok(None) => match self.read_elsewhere(org, run, &row).await {
+                    Ok(read) => {
+                        lost += usize::from(read.is_none());
+                        learned.extend(read.map(|json| (row.seq, json)));
+                    }
+                    Err(error) => return self.postpone(org, run, &error),
+                },
                 Err(error) => tracing::error!(%run, %error, "an event cannot be read"),
             }
         }
-        if learned.len() < seqs.len() {
+        // A result that was taken a moment ago may not be on disk yet.
+        for (seq, blob) in self.elsewhere(run, &seqs) {
+            if learned.iter().any(|(known, _)| *known == seq) {
+                continue;
+            }
+            match self.read_blob(org, run, seq, blob).await {
+                Ok(Some(json)) => learned.push((seq, json)),
+                Ok(None) => lost += 1,
+                Err(error) => return self.postpone(org, run, &error),
+            }
+        }
+        if learned.len() + lost < seqs.len() {
             // Going on would ask the same again; the run is read anew when something happens to it.
-            let reason =
-                format!("{} of {} events that a decision needs are not there", seqs.len() - learned.len(), seqs.len());
+            let reason = format!(
+                "{} of {} events that a decision needs are not there",
+                seqs.len() - learned.len() - lost,
+                seqs.len()
+            );
             tracing::error!(%run, reason, "a run cannot go on");
             return self.postpone(org, run, &EngineError::Corrupt { run, reason });
         }
         // A failure here is logged where it happens.
         let _ = self.decide_command(org, run, &Command::Continue, Some(learned), follow_ups);
+    }
+}
+
+impl Committer {
+    /// The value of an event that is too large for the log. `None`: it is gone, and the state knows.
+    async fn read_elsewhere(&mut self, org: OrgId, run: RunId, row: &EventRow) -> Result<Option<Json>, EngineError> {
+        let Some(blob) = codec::carried_blob(row) else {
+            return Err(EngineError::Corrupt { run, reason: format!("event {} carries no value", row.seq) });
+        };
+        self.read_blob(org, run, row.seq, blob).await
+    }
+
+    async fn read_blob(
+        &mut self,
+        org: OrgId,
+        run: RunId,
+        seq: u64,
+        blob: BlobRef,
+    ) -> Result<Option<Json>, EngineError> {
+        let read = self.parts.artifacts.read_output(org, blob).await?;
+        if read.is_none()
+            && let Some(entry) = self.states.get(run)
+        {
+            entry.state.learn_lost(seq, crate::artifacts::lost(blob));
+        }
+        Ok(read)
+    }
+
+    /// Where the outputs of these events are, of those that are not on disk yet.
+    fn elsewhere(&mut self, run: RunId, seqs: &[u64]) -> Vec<(u64, BlobRef)> {
+        let gathering = self.pending.get(run).into_iter().flat_map(|pending| pending.events.iter());
+        let flying = self.in_flight.iter().flat_map(|flying| flying.events_of(run));
+        let wanted = gathering.chain(flying).filter(|event| seqs.contains(&event.seq));
+        wanted.filter_map(|event| Some((event.seq, event.output_blob()?))).collect()
     }
 }
 

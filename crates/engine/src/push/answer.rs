@@ -41,6 +41,7 @@ impl Answer {
         mut response: Response,
         now: Timestamp,
         limits: &Limits,
+        most_output: usize,
         redactor: Option<&Redactor>,
     ) -> Answer {
         let (status, headers) = (response.status(), response.headers().clone());
@@ -48,7 +49,7 @@ impl Answer {
             return Answer::Later;
         }
         let most = match status.is_success() {
-            true => limits.output_bytes.saturating_add(ENVELOPE),
+            true => most_output.saturating_add(ENVELOPE),
             // A secret that begins in what is quoted is read to its end, or it would not be known for one.
             false => limits.secret_bytes.saturating_mul(4).saturating_add(4 * QUOTED),
         };
@@ -72,7 +73,7 @@ impl Answer {
             );
             return Answer::failed("output_too_large", message);
         }
-        Answer::of(status, &headers, &body, now, limits, redactor)
+        Answer::of(status, &headers, &body, now, (limits, most_output), redactor)
     }
 
     fn of(
@@ -80,11 +81,11 @@ impl Answer {
         headers: &HeaderMap,
         body: &[u8],
         now: Timestamp,
-        limits: &Limits,
+        (limits, most_output): (&Limits, usize),
         redactor: Option<&Redactor>,
     ) -> Answer {
         if status.is_success() {
-            let (outcome, artifacts) = outcome(body, limits);
+            let (outcome, artifacts) = outcome(body, limits, most_output);
             let outcome = match redactor {
                 Some(redactor) => redacted(outcome, redactor),
                 None => outcome,
@@ -106,7 +107,7 @@ impl Answer {
 }
 
 /// What the protocol says, or the whole answer as the output.
-fn outcome(body: &[u8], limits: &Limits) -> (Outcome, Vec<Json>) {
+fn outcome(body: &[u8], limits: &Limits, most_output: usize) -> (Outcome, Vec<Json>) {
     #[derive(Deserialize)]
     struct Said<'a> {
         outcome: &'a str,
@@ -138,7 +139,7 @@ fn outcome(body: &[u8], limits: &Limits) -> (Outcome, Vec<Json>) {
             }
         },
     };
-    match check_output(&output, limits) {
+    match check_output(&output, limits, most_output) {
         Ok(()) => (Outcome::Completed(output), artifacts),
         Err(error) => (Outcome::Failed(error.into()), Vec::new()),
     }
@@ -194,9 +195,14 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
+    fn limits() -> (&'static Limits, usize) {
+        static LIMITS: std::sync::LazyLock<Limits> = std::sync::LazyLock::new(Limits::default);
+        (&LIMITS, LIMITS.output_bytes)
+    }
+
     fn answered(status: u16, body: &str) -> Answer {
         let headers = HeaderMap::new();
-        Answer::of(StatusCode::from_u16(status).unwrap(), &headers, body.as_bytes(), NOW, &Limits::default(), None)
+        Answer::of(StatusCode::from_u16(status).unwrap(), &headers, body.as_bytes(), NOW, limits(), None)
     }
 
     fn completed(text: &str) -> Answer {
@@ -254,8 +260,8 @@ mod tests {
     fn a_secret_that_the_quote_would_cut_in_two_is_taken_out() {
         let redactor = Resolved::of(&[("KEY", "hunter2-hunter2")]).redactor();
         let body = format!("{} hunter2-hunter2", "x".repeat(QUOTED - 8));
-        let (status, headers, limits) = (StatusCode::BAD_REQUEST, HeaderMap::new(), Limits::default());
-        match Answer::of(status, &headers, body.as_bytes(), NOW, &limits, redactor.as_ref()) {
+        let (status, headers) = (StatusCode::BAD_REQUEST, HeaderMap::new());
+        match Answer::of(status, &headers, body.as_bytes(), NOW, limits(), redactor.as_ref()) {
             Answer::Ended(Outcome::Failed(error), _) => assert!(!error.message.contains("hunter"), "{}", error.message),
             other => panic!("{other:?}"),
         }
@@ -275,7 +281,7 @@ mod tests {
     fn a_receiver_may_say_when() {
         let after = |text: &str| {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
-            match Answer::of(StatusCode::TOO_MANY_REQUESTS, &headers, b"", NOW, &Limits::default(), None) {
+            match Answer::of(StatusCode::TOO_MANY_REQUESTS, &headers, b"", NOW, limits(), None) {
                 Answer::Again { not_before, .. } => not_before,
                 other => panic!("{other:?}"),
             }

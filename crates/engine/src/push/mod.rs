@@ -19,7 +19,7 @@ mod sign;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use milepost_core::artifact::Artifact;
+use milepost_core::artifact::{Artifact, Beyond};
 use milepost_core::event::{ErrorInfo, Lease};
 use milepost_core::id::NodeId;
 use milepost_core::json::Json;
@@ -151,8 +151,12 @@ impl Pusher {
             Answer::Ended(outcome, artifacts) => {
                 let redactor = request.redactor.as_deref();
                 let (outcome, artifacts) = self.with_files(order, outcome, &artifacts, redactor).await?;
+                let kept = match &outcome {
+                    Outcome::Completed(output) => self.artifacts.keep_output(order.token.org, output).await?,
+                    Outcome::Failed(_) => None,
+                };
                 let result = if matches!(outcome, Outcome::Completed(_)) { "completed" } else { "failed" };
-                done(self.report_leaving(order, outcome, artifacts).await, result)
+                done(self.report_leaving(order, outcome, artifacts, kept).await, result)
             }
         })
     }
@@ -216,7 +220,7 @@ impl Pusher {
         let step = token.task.step;
         // Limits keep new inputs small; this one was let in.
         let limits = Limits { input_bytes: usize::MAX, ..self.limits.clone() };
-        let input = learning(&*self.store, &mut state, |state| state.resolved_input(step, &limits)).await?;
+        let input = learning(&self.artifacts, &mut state, |state| state.resolved_input(step, &limits)).await?;
         let Some(input) = input else { return Ok(None) };
         let task = Task {
             task: token.task,
@@ -287,7 +291,10 @@ impl Pusher {
             request = request.header(sign::HEADER, signature);
         }
         match request.body(body.clone()).send().await {
-            Ok(response) => Answer::read(response, self.clock.now(), &self.limits, redactor.as_deref()).await,
+            Ok(response) => {
+                let most = self.artifacts.most_output();
+                Answer::read(response, self.clock.now(), &self.limits, most, redactor.as_deref()).await
+            }
             Err(error) if error.is_timeout() => again(format!("no answer within {} ms", time.as_millis())),
             Err(error) => match explain(error) {
                 message if names_private_address(&message) => refused("private_address", message),
@@ -328,15 +335,21 @@ impl Pusher {
     }
 
     async fn report(&self, order: &PushOrder, outcome: Outcome) -> Reported {
-        self.report_leaving(order, outcome, Vec::new()).await
+        self.report_leaving(order, outcome, Vec::new(), None).await
     }
 
     /// On disk when this returns, unless the attempt is over or the engine ends.
-    async fn report_leaving(&self, order: &PushOrder, mut outcome: Outcome, mut artifacts: Vec<Artifact>) -> Reported {
+    async fn report_leaving(
+        &self,
+        order: &PushOrder,
+        mut outcome: Outcome,
+        mut artifacts: Vec<Artifact>,
+        mut kept: Option<Beyond>,
+    ) -> Reported {
         let token = &order.token;
         loop {
             let command = Command::Report { task: token.task, nonce: token.nonce, outcome: outcome.clone() };
-            let command = leaving(command, artifacts.clone());
+            let command = leaving(command, artifacts.clone(), kept.clone());
             let stale = |error: &EngineError| {
                 matches!(error, EngineError::NoSuchRun(_))
                     || matches!(error, EngineError::Rejected(Rejection { kind: RejectionKind::Stale, .. }))
@@ -349,6 +362,7 @@ impl Pusher {
                 Err(EngineError::Rejected(Rejection { code, message, .. })) if !artifacts.is_empty() => {
                     outcome = Outcome::Failed(ErrorInfo::fatal(code, message));
                     artifacts.clear();
+                    kept = None;
                 }
                 Err(error) => {
                     tracing::error!(run = %token.run, %error, "the outcome of a step that was pushed cannot be recorded");

@@ -122,10 +122,17 @@ impl Engine {
         self.take_heartbeats(std::mem::take(&mut exchange.heartbeats), every_org, &mut answer).await?;
         let mut requests = Vec::with_capacity(exchange.results.len());
         let mut sent = Vec::with_capacity(exchange.results.len());
+        // What cannot be taken now is said again by its worker, with all that is in this call; the rest of it counts.
+        let mut later = None;
         for result in std::mem::take(&mut exchange.results) {
-            if let Some((request, result)) = self.result(result, every_org, &mut answer).await? {
-                requests.push(request);
-                sent.push(result);
+            match self.result(result, every_org, &mut answer).await {
+                Ok(Some((request, result))) => {
+                    requests.push(request);
+                    sent.push(result);
+                }
+                Ok(None) => {}
+                Err(error) if error.is_passing() => later = Some(error),
+                Err(error) => return Err(error),
             }
         }
         self.seen_workers.note(&exchange, self.clock.now());
@@ -135,7 +142,7 @@ impl Engine {
         tokio::pin!(rings);
         rings.as_mut().enable();
         let at_once = exchange.wait.is_zero();
-        let (offer, offered) = if exchange.capacity > 0 {
+        let (offer, offered) = if exchange.capacity > 0 && later.is_none() {
             let (offer, offered) = Offered::new(self, &exchange);
             (Some(offer), Some(offered))
         } else {
@@ -146,6 +153,9 @@ impl Engine {
         }
         for sent in sent {
             self.hear(sent, &mut answer).await?;
+        }
+        if let Some(error) = later {
+            return Err(error);
         }
         answer.directives.extend(self.leases.news(&exchange.worker));
         let has_news = !answer.directives.is_empty();
@@ -268,7 +278,7 @@ impl Engine {
             self.say(&token, lines).await?;
         }
         let outcome = match outcome {
-            Outcome::Completed(output) => match check_output(&output, self.limits()) {
+            Outcome::Completed(output) => match check_output(&output, self.limits(), self.artifacts.most_output()) {
                 Ok(()) => Outcome::Completed(output),
                 Err(error) => Outcome::Failed(error.into()),
             },
@@ -291,7 +301,11 @@ impl Engine {
             Err(error) => return Err(error),
         };
         let (reply, receiver) = oneshot::channel();
-        let command = leaving(Command::Report { task: token.task, nonce: token.nonce, outcome }, artifacts);
+        let kept = match &outcome {
+            Outcome::Completed(output) => self.artifacts.keep_output(token.org, output).await?,
+            Outcome::Failed(_) => None,
+        };
+        let command = leaving(Command::Report { task: token.task, nonce: token.nonce, outcome }, artifacts, kept);
         let request = Request { reply: Some(reply), ..Request::command(token.org, token.run, command) };
         Ok(Some((request, Sent { task, text, token, completed, reply: receiver })))
     }

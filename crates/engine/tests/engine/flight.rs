@@ -270,7 +270,9 @@ async fn take(engine: &Engine, wait: Duration) -> Option<WorkerTask> {
 
 async fn report(engine: &Engine, task: &WorkerTask) {
     let (token, outcome) = (task.token.to_string(), Outcome::Completed(Json::trusted("7")));
-    within(engine.report(WorkerResult { task: task.task, token, outcome, artifacts: Vec::new(), lines: Vec::new() })).await.unwrap();
+    within(engine.report(WorkerResult { task: task.task, token, outcome, artifacts: Vec::new(), lines: Vec::new() }))
+        .await
+        .unwrap();
 }
 
 async fn when_its_run_is_paused_before_it_begins_another_does(home: Home) {
