@@ -91,7 +91,7 @@ pub(crate) struct Difference {
 /// One thing that a step waits for.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Wait {
-    /// `dependency`, `retry`, `queue`, `queue_limit`, `rate_limit`, `concurrency_key`, `executor`, `worker`, `run_slot`, `pause`,
+    /// `dependency`, `retry`, `queue`, `queue_limit`, `rate_limit`, `concurrency_key`, `executor`, `worker`, `same_work`, `run_slot`, `pause`,
     /// `approval`, `start`, `sleep`, `signal`, `child`, `items`, `failure` or `cancellation`.
     #[serde(rename = "for")]
     kind: String,

@@ -10,6 +10,16 @@ use crate::error::EngineError;
 
 impl Engine {
     pub(super) async fn turn(&self, subject: &Subject) -> Result<Vec<Wait>, EngineError> {
+        let awaited = self.awaited(subject.head.run);
+        if let Some((_, leader)) = awaited.into_iter().find(|(step, _)| *step == subject.step) {
+            let whose = if leader == subject.head.run {
+                "another step of this run".to_owned()
+            } else {
+                format!("run {leader}")
+            };
+            let message = format!("{whose} makes the same result, and this step takes it when it is there");
+            return Ok(vec![Wait { run_id: Some(leader), ..Wait::new("same_work", message) }]);
+        }
         let task = TaskId::of(subject.head.run, subject.step);
         let rows = self.store.tasks(self.org, &[task]).await?;
         match rows.into_iter().next() {

@@ -81,7 +81,7 @@ pub struct NearestKey {
 /// One thing that a step waits for.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Wait {
-    /// `dependency`, `retry`, `queue`, `queue_limit`, `rate_limit`, `concurrency_key`, `executor`, `worker`, `run_slot`,
+    /// `dependency`, `retry`, `queue`, `queue_limit`, `rate_limit`, `concurrency_key`, `executor`, `worker`, `same_work`, `run_slot`,
     /// `pause`, `approval`, `start`, `sleep`, `signal`, `child`, `items`, `failure` or `cancellation`.
     #[serde(rename = "for")]
     pub kind: &'static str,
@@ -99,7 +99,7 @@ pub struct Wait {
     pub limit: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// The child run.
+    /// The child run, or the one that makes the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
 }

@@ -234,12 +234,22 @@ async fn one_that_is_tried_again_later_lets_others_go_first(home: Home) {
     all_is_well(&engine, &[first, second]).await;
 }
 
+/// Whoever is asked why it waits names the run that makes the result.
+async fn tells_what_it_waits_for(engine: &Engine, runs: &[RunId]) {
+    let leader = leader(engine, runs).await;
+    let waiting = *runs.iter().rev().find(|run| **run != leader).unwrap();
+    let told = within(engine.explain(waiting, "a")).await.unwrap();
+    let waits: Vec<_> = told.waits.iter().map(|wait| (wait.kind, wait.run_id)).collect();
+    assert_eq!(waits, [("same_work", Some(leader))], "{told:?}");
+}
+
 async fn when_its_run_is_cancelled_one_of_those_who_wait_is_next(home: Home) {
     let maker = Maker::new();
     let engine = home.open(maker.config()).await;
     let runs = start_many(&engine, 10).await;
     for signal in ["CANCEL", "TERMINATE"] {
         maker.gate.arrival().await;
+        tells_what_it_waits_for(&engine, &runs).await;
         send(&engine, leader(&engine, &runs).await, signal).await;
     }
     maker.gate.arrival().await;
