@@ -220,8 +220,14 @@ impl Preview {
             }
         }
         for effect in &decision.effects {
-            if let Effect::Ready { step, .. } = effect {
-                self.would_run(*step);
+            match effect {
+                Effect::Ready { step, .. } => self.would_run(*step),
+                // Another item does the same work.
+                Effect::Await { step, flight, .. } => {
+                    self.runs(*step, self.why_it_runs(step.step), None, Some(flight.key));
+                    self.assumed.push(*step);
+                }
+                _ => {}
             }
         }
         for step in self.state.scratch.blocked.clone() {
