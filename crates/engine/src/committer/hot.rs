@@ -15,8 +15,19 @@ use crate::cache::{Held, result_name};
 /// So many outputs are asked for at once.
 const AT_ONCE: usize = 512;
 
-/// What a batch may still wait for Redis, over all its questions: its transaction may be open meanwhile.
+/// Bytes from Redis that are worth a millisecond: the database would have had to send them.
+const WORTH_A_MS: u64 = 50_000;
+
+/// What a batch may still wait for Redis, over all its questions: its transaction may be open meanwhile. A long row of small
+/// outputs uses it up; large ones are worth the wait.
 pub(super) struct Patience(Duration);
+
+impl Patience {
+    fn spend(&mut self, waited: Duration, bytes: usize) {
+        let worth = Duration::from_millis(bytes as u64 / WORTH_A_MS);
+        self.0 = self.0.saturating_sub(waited.saturating_sub(worth));
+    }
+}
 
 /// Outputs that came from Redis for the questions that are being asked.
 #[derive(Debug, Default)]
@@ -45,7 +56,7 @@ impl Committer {
         let names: Vec<String> = places.iter().map(|(org, key)| result_name(*org, key)).collect();
         let begun = Instant::now();
         let values = self.parts.hot.get(&names, patience.0).await;
-        patience.0 = patience.0.saturating_sub(begun.elapsed());
+        patience.spend(begun.elapsed(), values.iter().flatten().map(|held| held.output.len()).sum());
         let found = places.into_iter().zip(values).filter_map(|(place, held)| Some((place, held?)));
         self.at_hand.0.extend(found);
         if self.at_hand.0.is_empty() {
@@ -95,5 +106,24 @@ impl Committer {
         for kept in run.cache.iter().flat_map(|cache| &cache.kept) {
             self.parts.hot.put(|| result_name(run.org, &kept.key), kept.output_hash, &kept.output);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_outputs_are_worth_the_wait() {
+        let ms = Duration::from_millis;
+        let mut patience = Patience(ms(20));
+        patience.spend(ms(5), 100);
+        assert_eq!(patience.0, ms(15), "small ones use it up");
+        patience.spend(ms(200), 10_000_000);
+        assert_eq!(patience.0, ms(15));
+        patience.spend(ms(0), 10_000_000);
+        assert_eq!(patience.0, ms(15), "and it does not grow");
+        patience.spend(ms(100), 0);
+        assert!(patience.0.is_zero());
     }
 }

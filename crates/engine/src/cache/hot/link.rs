@@ -2,9 +2,12 @@
 //!
 //! **Invariant:** whoever finds it broken takes it away, and from then on nobody asks until the keeper has made a new one.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::stream::FuturesOrdered;
+use futures::{Stream, StreamExt as _};
 use milepost_core::hash::Digest;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError};
@@ -17,12 +20,27 @@ use crate::telemetry::metrics::Metrics;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Whoever waited for less has not seen that Redis is slow.
 const FAIR: Duration = Duration::from_millis(10);
+/// So often in a row Redis may be slow; then it is away.
+const TOO_OFTEN: u32 = 3;
+/// So many values are one answer.
+const FEW: usize = 16;
+
+type Values = Vec<Option<Vec<u8>>>;
+type Answer = Result<Values, RedisError>;
+
+async fn mget(mut connection: MultiplexedConnection, names: &[String]) -> Answer {
+    let mut values: Values = redis::cmd("MGET").arg(names).query_async(&mut connection).await?;
+    values.resize(names.len(), None);
+    Ok(values)
+}
 
 #[derive(Debug)]
 pub(super) struct Link {
     connection: Mutex<Option<MultiplexedConnection>>,
     /// It was taken away.
     broken: Notify,
+    /// How often in a row it was slow.
+    slow: AtomicU32,
     metrics: Arc<Metrics>,
 }
 
@@ -43,7 +61,7 @@ pub(super) async fn connect(client: &redis::Client) -> Result<MultiplexedConnect
 impl Link {
     pub(super) fn new(metrics: Arc<Metrics>) -> Link {
         metrics.redis_down.set(1.0);
-        Link { connection: Mutex::default(), broken: Notify::new(), metrics }
+        Link { connection: Mutex::default(), broken: Notify::new(), slow: AtomicU32::new(0), metrics }
     }
 
     fn connection(&self) -> Option<MultiplexedConnection> {
@@ -55,6 +73,7 @@ impl Link {
     }
 
     pub(super) fn set(&self, connection: MultiplexedConnection) {
+        self.slow.store(0, Ordering::Relaxed);
         *self.connection.lock().expect("no holder of this lock panics") = Some(connection);
         self.metrics.redis_down.set(0.0);
     }
@@ -73,23 +92,34 @@ impl Link {
         self.broken.notified().await;
     }
 
-    /// The values of these names, in order. `None`: Redis is away, or took too long.
-    pub(super) async fn get(&self, names: &[String], within: Duration) -> Option<Vec<Option<Vec<u8>>>> {
-        let mut connection = self.connection()?;
-        let mut command = redis::cmd("MGET");
-        command.arg(names);
-        match tokio::time::timeout(within, command.query_async::<Vec<Option<Vec<u8>>>>(&mut connection)).await {
-            Ok(Ok(values)) if values.len() == names.len() => Some(values),
-            Ok(Ok(_)) => {
-                self.take_away(&"it answered something else");
-                None
+    /// The values of these names, in order, as far as they come; each few of them within this time after those before.
+    pub(super) async fn get(&self, names: &[String], within: Duration) -> Vec<Option<Vec<u8>>> {
+        let mut values = Vec::with_capacity(names.len());
+        if let Some(connection) = self.connection() {
+            // All are on their way at once; what is large is waited for as long as it keeps coming.
+            let asked = names.chunks(FEW).map(|few| mget(connection.clone(), few));
+            let mut answers: FuturesOrdered<_> = asked.collect();
+            while let Some(few) = self.next_of(&mut answers, within).await {
+                values.extend(few);
             }
-            Ok(Err(error)) => {
+        }
+        values.resize(names.len(), None);
+        values
+    }
+
+    async fn next_of(&self, answers: &mut (impl Stream<Item = Answer> + Unpin), within: Duration) -> Option<Values> {
+        match tokio::time::timeout(within, answers.next()).await {
+            Ok(None) => None,
+            Ok(Some(Ok(values))) => {
+                self.slow.store(0, Ordering::Relaxed);
+                Some(values)
+            }
+            Ok(Some(Err(error))) => {
                 self.take_away(&error);
                 None
             }
             Err(_) => {
-                if within >= FAIR {
+                if within >= FAIR && self.slow.fetch_add(1, Ordering::Relaxed) + 1 >= TOO_OFTEN {
                     self.take_away(&format_args!("no answer within {} ms", within.as_millis()));
                 }
                 None

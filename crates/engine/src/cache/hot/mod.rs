@@ -1,7 +1,7 @@
 //! The hot tier: bytes by name in Redis, in front of whoever has the truth about them. Optional.
 //!
 //! ```text
-//!   committer ── get (one MGET, a moment at most) ──► link ──► Redis
+//!   committer ── get (all at once, a moment at most) ─► link ──► Redis
 //!       └─────── put (a queue that drops) ──► writer ──┘ ▲
 //!                                   keeper: makes the link, looks after it, makes it anew
 //! ```
@@ -109,13 +109,12 @@ impl Hot {
         self.0.as_ref().map(|parts| parts.link.is_up())
     }
 
-    /// What is there under these names and is whole, if it comes within this time.
+    /// What is there under these names and is whole, as long as it keeps coming: nobody waits longer than this for nothing.
     pub(crate) async fn get(&self, names: &[String], within: Duration) -> Vec<Option<Held>> {
         match &self.0 {
             Some(parts) if !names.is_empty() => {
                 let values = parts.link.get(names, within).await;
-                let read = |value: Option<Vec<u8>>| value.and_then(|value| Held::read(&value));
-                values.map_or_else(|| vec![None; names.len()], |values| values.into_iter().map(read).collect())
+                values.into_iter().map(|value| value.and_then(|value| Held::read(&value))).collect()
             }
             _ => vec![None; names.len()],
         }

@@ -13,7 +13,7 @@ use crate::telemetry::metrics::Metrics;
 
 /// What may wait in line.
 const ENTRIES: usize = 4096;
-const BYTES: usize = 16 * 1024 * 1024;
+const BYTES: usize = 64 * 1024 * 1024;
 /// What is sent at once.
 const AT_ONCE: usize = 64;
 
