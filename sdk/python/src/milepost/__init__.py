@@ -28,6 +28,8 @@ from .expressions import Expr, apply, contains, default, either, expr, index, it
 from .local import LocalRun, LocalStep, UnsupportedExpression, run_local
 from .logs import LogHandler
 from .models import (
+    Artifact,
+    Blob,
     Deployed,
     ErrorInfo,
     Event,
@@ -46,8 +48,10 @@ from .worker import Worker
 from .workflow import Workflow, step, workflow
 
 __all__ = [
+    "Artifact",
     "AsyncClient",
     "BadRequest",
+    "Blob",
     "Cancelled",
     "Client",
     "Conflict",

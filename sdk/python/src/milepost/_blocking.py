@@ -24,9 +24,9 @@ class Connection:
             raise no_server(server, error) from error
         self._server = server
 
-    def send(self, message: bytes, timeout: float) -> Answer:
+    def send(self, message: bytes, timeout: float, answer: Answer | None = None) -> Answer:
         """Sends a request and reads the head of its answer."""
-        answer = Answer()
+        answer = answer or Answer()
         try:
             self._socket.settimeout(timeout)
             self._socket.sendall(message)
@@ -35,6 +35,26 @@ class Connection:
         except (OSError, BrokenAnswer) as error:
             self.close()
             raise no_server(self._server, error) from error
+        return answer
+
+    def send_pieces(self, head: bytes, pieces: Iterator[bytes], timeout: float) -> Answer:
+        """Sends a request whose body comes in pieces. A server may refuse it before it has read them all."""
+        answer = Answer()
+        self._socket.settimeout(timeout)
+        try:
+            self._socket.sendall(head)
+            for piece in pieces:
+                self._socket.sendall(piece)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            broken: OSError | None = error
+        else:
+            broken = None
+        try:
+            while not answer.status:
+                self._more(answer)
+        except (OSError, BrokenAnswer) as error:
+            self.close()
+            raise no_server(self._server, broken or error) from error
         return answer
 
     def read(self, answer: Answer) -> bytes:

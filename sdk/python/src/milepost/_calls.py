@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from ._json import decode, encode
 from .errors import refusal
 from .models import (
+    Artifact,
     Deployed,
     Event,
     Explanation,
@@ -205,6 +206,16 @@ def events(run: RunRef, after_seq: int, limit: int) -> Call[Page[Event]]:
 def logs(run: RunRef, step_id: str | None, cursor: str | None, limit: int) -> Call[Page[LogLine]]:
     path = ("runs", run_id_of(run), *(("steps", step_id) if step_id else ()), "logs")
     return page(target(*path, cursor=cursor, limit=limit), LogLine.of)
+
+
+def artifacts(run: RunRef, step: str | None, kind: str | None, cursor: str | None) -> Call[Page[Artifact]]:
+    return page(target("runs", run_id_of(run), "artifacts", step=step, kind=kind, cursor=cursor), Artifact.of)
+
+
+def record_artifact(run: RunRef, artifact: Mapping[str, Any], key: str | None) -> Call[Artifact]:
+    headers = {"idempotency-key": key or str(uuid.uuid4())}
+    path = target("runs", run_id_of(run), "artifacts")
+    return _post(path, artifact, lambda reply: Artifact.of(reply.body), headers=headers)
 
 
 def workflows(cursor: str | None) -> Call[Page[dict[str, Any]]]:

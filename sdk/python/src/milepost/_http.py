@@ -43,21 +43,26 @@ class Server:
 
 def request(server: Server, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
     """The bytes of a request."""
+    return request_head(server, method, target, headers, None if body is None else len(body)) + (body or b"")
+
+
+def request_head(server: Server, method: str, target: str, headers: Mapping[str, str], length: int | None) -> bytes:
+    """The bytes of a request before its body, which has so many."""
     lines = [f"{method} {server.prefix}{target} HTTP/1.1", f"host: {server.authority}"]
     for name, value in headers.items():
         if "\r" in value or "\n" in value:
             raise ValueError(f"the header `{name}` has a line break in it")
         lines.append(f"{name}: {value}")
-    if body is not None:
-        lines.append(f"content-length: {len(body)}")
-    head = "\r\n".join(lines) + "\r\n\r\n"
-    return head.encode("latin-1") + (body or b"")
+    if length is not None:
+        lines.append(f"content-length: {length}")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
 class Answer:
-    """An answer as it comes in."""
+    """An answer as it comes in. One to `HEAD` has no body, whatever it says."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, bodiless: bool = False) -> None:
+        self._bodiless = bodiless
         self.status = 0
         self.headers: dict[str, str] = {}
         self.complete = False
@@ -114,7 +119,9 @@ class Answer:
             self.headers[name.strip().lower()] = value.strip()
         self.keep_alive = self.headers.get("connection", "").lower() != "close" and lines[0].startswith("HTTP/1.1")
         self._chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
-        if status in (204, 304):
+        if self._bodiless:
+            self._chunked, self._left, self.complete = False, 0, True
+        elif status in (204, 304):
             self._chunked, self._left = False, 0
         elif not self._chunked and "content-length" in self.headers:
             self._left = int(self.headers["content-length"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -12,13 +13,15 @@ from typing import Any, Literal, TypeVar
 
 from . import _calls, _logs
 from ._calls import Call, Document, Page
+from ._files import RemoteFiles, Source
 from ._http import Server, request
 from ._patience import Patience
 from ._sse import SILENCE, Lost, Parser, Reading
 from ._streams import Connection, Pool
 from .client import Problems, bearer, server_url, stream_lost
+from .context import hash_of
 from .errors import NoServer, RunFailed, TooMany, Unavailable, WaitTimeout
-from .models import Deployed, Event, Explanation, LogLine, Plan, Run, RunRef, RunSummary, Started, Step
+from .models import Artifact, Blob, Deployed, Event, Explanation, LogLine, Plan, Run, RunRef, RunSummary, Started, Step
 
 T = TypeVar("T")
 
@@ -32,6 +35,7 @@ class AsyncClient:
         self.url = server_url(url)
         self._pool = Pool(Server.of(self.url), timeout)
         self._headers = bearer(token)
+        self._files = RemoteFiles(self._pool.server, self._headers)
         self._timeout = timeout
         self._patience = patience
 
@@ -178,6 +182,40 @@ class AsyncClient:
             if ended:
                 return
             await asyncio.sleep(_logs.wait_after(time.monotonic() - begun))
+
+    # Files
+
+    def artifacts(self, run: RunRef, *, step_id: str | None = None, kind: str | None = None) -> AsyncIterator[Artifact]:
+        """The files that a run left, in the order in which they were recorded."""
+        return self._pages(lambda cursor: _calls.artifacts(run, step_id, kind, cursor))
+
+    async def record_artifact(
+        self,
+        run: RunRef,
+        artifact: Blob | str,
+        kind: str = "custom",
+        *,
+        step_id: str | None = None,
+        filename: str | None = None,
+        media_type: str | None = None,
+        training_step: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Artifact:
+        """Records a file of a run, open or ended: what `upload` answered, or an address. The same `key` twice is one."""
+        place = {"uri": artifact} if isinstance(artifact, str) else {"sha256": artifact.sha256}
+        told = {"step_id": step_id, "filename": filename, "media_type": media_type, "training_step": training_step}
+        given = {name: value for name, value in told.items() if value is not None}
+        body = {"kind": kind, **place, **given, **({"metadata": dict(metadata)} if metadata else {})}
+        return await self._send(_calls.record_artifact(run, body, key))
+
+    async def upload(self, source: Source) -> Blob:
+        """Uploads a file piece by piece; what the server has already is not sent."""
+        return await asyncio.to_thread(self._files.put, source)
+
+    async def download(self, artifact: Artifact | Blob | str, to: str | os.PathLike[str]) -> int:
+        """Downloads a file by its artifact, its uri or its hash, and compares. Answers how many bytes it has."""
+        return await asyncio.to_thread(self._files.get, hash_of(artifact), to)
 
     # Words to a run
 

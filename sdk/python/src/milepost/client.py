@@ -12,11 +12,27 @@ from typing import Any, Literal, TypeVar
 from . import _calls, _logs
 from ._blocking import Connection, Pool
 from ._calls import Call, Document, Page
+from ._files import RemoteFiles, Source
 from ._http import Answer, Server, request
 from ._patience import Patience
 from ._sse import SILENCE, Lost, Parser, Reading
+from .context import hash_of
 from .errors import NoServer, RunFailed, TooMany, Unavailable, WaitTimeout
-from .models import Deployed, Event, Explanation, LogLine, Plan, Problem, Run, RunRef, RunSummary, Started, Step
+from .models import (
+    Artifact,
+    Blob,
+    Deployed,
+    Event,
+    Explanation,
+    LogLine,
+    Plan,
+    Problem,
+    Run,
+    RunRef,
+    RunSummary,
+    Started,
+    Step,
+)
 
 T = TypeVar("T")
 # Inside the class `list` is a method.
@@ -47,6 +63,7 @@ class Client:
         self.url = server_url(url)
         self._pool = Pool(Server.of(self.url), timeout)
         self._headers = bearer(token)
+        self._files = RemoteFiles(self._pool.server, self._headers)
         self._timeout = timeout
         self._patience = patience
 
@@ -190,6 +207,40 @@ class Client:
             if ended:
                 return
             time.sleep(_logs.wait_after(time.monotonic() - begun))
+
+    # Files
+
+    def artifacts(self, run: RunRef, *, step_id: str | None = None, kind: str | None = None) -> Iterator[Artifact]:
+        """The files that a run left, in the order in which they were recorded."""
+        return self._pages(lambda cursor: _calls.artifacts(run, step_id, kind, cursor))
+
+    def record_artifact(
+        self,
+        run: RunRef,
+        artifact: Blob | str,
+        kind: str = "custom",
+        *,
+        step_id: str | None = None,
+        filename: str | None = None,
+        media_type: str | None = None,
+        training_step: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Artifact:
+        """Records a file of a run, open or ended: what `upload` answered, or an address. The same `key` twice is one."""
+        place = {"uri": artifact} if isinstance(artifact, str) else {"sha256": artifact.sha256}
+        told = {"step_id": step_id, "filename": filename, "media_type": media_type, "training_step": training_step}
+        given = {name: value for name, value in told.items() if value is not None}
+        body = {"kind": kind, **place, **given, **({"metadata": dict(metadata)} if metadata else {})}
+        return self._send(_calls.record_artifact(run, body, key))
+
+    def upload(self, source: Source) -> Blob:
+        """Uploads a file piece by piece; what the server has already is not sent."""
+        return self._files.put(source)
+
+    def download(self, artifact: Artifact | Blob | str, to: str | os.PathLike[str]) -> int:
+        """Downloads a file by its artifact, its uri or its hash, and compares. Answers how many bytes it has."""
+        return self._files.get(hash_of(artifact), to)
 
     # Words to a run
 

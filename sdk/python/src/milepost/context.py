@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import mimetypes
+import os
 import time
 from collections import deque
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from ._json import readable
+from ._files import Files, Source
+from ._json import encode, readable
 from ._redact import Redactor
-from .errors import Cancelled
+from .errors import Cancelled, SkillError
+from .models import Artifact, Blob
 
 # What runs in this thread or task at the moment; for `print` and `logging`.
 current: ContextVar[Context | None] = ContextVar("milepost_context", default=None)
@@ -59,9 +63,11 @@ class Context:
         "_left_out",
         "_redactor",
         "_running",
+        "_files",
+        "_artifacts",
     )
 
-    def __init__(self, task: Mapping[str, Any], listener: Listener) -> None:
+    def __init__(self, task: Mapping[str, Any], listener: Listener, files: Files | None = None) -> None:
         self.task_id: str = task["task_id"]
         self.run_id: str = task["run_id"]
         self.step_id: str = task["step_id"]
@@ -88,6 +94,61 @@ class Context:
         self._left_out = 0
         self._redactor = Redactor(self.secrets.values()) if self.secrets else None
         self._running: asyncio.Task[None] | None = None
+        self._files = files
+        # What goes with the outcome, if the attempt completes.
+        self._artifacts: list[dict[str, Any]] = []
+
+    def upload(
+        self,
+        source: Source,
+        kind: str = "custom",
+        *,
+        filename: str | None = None,
+        media_type: str | None = None,
+        training_step: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        now: bool = False,
+    ) -> Artifact:
+        """Uploads a file and attaches it to the step: it is recorded with the outcome, if the attempt completes.
+
+        `source` is a path, bytes, or a file that was opened for reading bytes; what the server has already is not sent.
+        With `now` it is recorded at once, and stays if the attempt fails: for checkpoints. Blocks; in an async function,
+        `await asyncio.to_thread(context.upload, path)`.
+        """
+        stored = self._transfer().put(source)
+        name = filename or _name_of(source)
+        guessed = media_type or (mimetypes.guess_type(name)[0] if name else None)
+        told = {
+            "kind": kind,
+            "sha256": stored.sha256,
+            "size_bytes": stored.size_bytes,
+            "filename": name,
+            "media_type": guessed,
+            "training_step": training_step,
+            "metadata": dict(metadata) if metadata else None,
+        }
+        return self._attached({field: value for field, value in told.items() if value is not None}, now)
+
+    def attach(self, uri: str, kind: str = "custom", *, now: bool = False, **more: Any) -> Artifact:
+        """Attaches a file that is somewhere else, by its address; `more` as `upload` has it."""
+        return self._attached({"kind": kind, "uri": uri, **more}, now)
+
+    def download(self, artifact: Artifact | str, to: str | os.PathLike[str]) -> int:
+        """Downloads a file of this server by its artifact, its uri or its hash. Answers how many bytes it has. Blocks."""
+        return self._transfer().get(hash_of(artifact), to)
+
+    def _attached(self, artifact: dict[str, Any], now: bool) -> Artifact:
+        if now:
+            self._transfer().record(self.run_id, {**artifact, "step_id": self.step_id})
+        else:
+            self._artifacts.append(artifact)
+        uri = artifact.get("uri") or f"{BLOBS}{artifact['sha256']}"
+        return Artifact.of({"run_id": self.run_id, "step_id": self.step_id, "uri": uri, **artifact})
+
+    def _transfer(self) -> Files:
+        if self._files is None:
+            raise SkillError("no_files", "there is no place for files here", retryable=False)
+        return self._files
 
     @property
     def traceparent(self) -> str | None:
@@ -161,5 +222,28 @@ class Context:
         """Puts lines back that did not reach the server."""
         self._lines.extendleft(reversed(lines))
 
+    def _artifacts_text(self) -> str:
+        """What is said of them with the outcome."""
+        return f',"artifacts":{encode(self._artifacts)}' if self._artifacts else ""
+
     def __repr__(self) -> str:
         return f"<attempt {self.attempt} of step {self.step_id} of run {self.run_id}>"
+
+
+BLOBS = "milepost://blobs/sha256/"
+
+
+def hash_of(artifact: Artifact | Blob | str) -> str:
+    """The hash of content that this server has."""
+    if not isinstance(artifact, str):
+        if not artifact.uri.startswith(BLOBS):
+            raise ValueError(f"the content of this artifact is not here but at {artifact.uri}")
+        artifact = artifact.uri
+    return artifact.removeprefix(BLOBS).removeprefix("sha256:")
+
+
+def _name_of(source: Source) -> str | None:
+    if isinstance(source, (str, os.PathLike)):
+        return os.path.basename(os.fspath(source)) or None
+    name = getattr(source, "name", None)
+    return os.path.basename(name) if isinstance(name, str) else None

@@ -82,6 +82,54 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class Blob:
+    """Content that a server has."""
+
+    sha256: str
+    size_bytes: int
+
+    @property
+    def uri(self) -> str:
+        return f"milepost://blobs/sha256/{self.sha256}"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file that a run left. One that was only attached has no `artifact_id` yet."""
+
+    artifact_id: str | None
+    run_id: str
+    step_id: str | None
+    kind: str
+    uri: str
+    sha256: str | None
+    size_bytes: int | None
+    media_type: str | None
+    filename: str | None
+    training_step: int | None
+    metadata: Mapping[str, Any]
+    raw: Mapping[str, Any] = field(default_factory=_raw, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Artifact:
+        get = data.get
+        return cls(
+            artifact_id=get("artifact_id"),
+            run_id=data["run_id"],
+            step_id=get("step_id"),
+            kind=data["kind"],
+            uri=data["uri"],
+            sha256=get("sha256"),
+            size_bytes=get("size_bytes"),
+            media_type=get("media_type"),
+            filename=get("filename"),
+            training_step=get("training_step"),
+            metadata=get("metadata") or {},
+            raw=data,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     step_id: str
     skill: str
@@ -91,6 +139,7 @@ class Step:
     engine_attempt: int
     output: Any
     error: ErrorInfo | None
+    artifacts: Sequence[Artifact] = ()
     raw: Mapping[str, Any] = field(default_factory=_raw, repr=False, compare=False)
 
     @classmethod
@@ -104,6 +153,7 @@ class Step:
             engine_attempt=data["engine_attempt"],
             output=data.get("output"),
             error=ErrorInfo.of(data.get("error")),
+            artifacts=[Artifact.of(artifact) for artifact in data.get("artifacts") or ()],
             raw=data,
         )
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
+from ._files import RemoteFiles
 from ._http import Server
 from ._worker.exchange import Exchange
 from ._worker.pump import Pump
@@ -65,8 +66,9 @@ class Worker:
         self._ended = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asked = False
-        exchange = Exchange(Server.of(self.url), bearer(token), self.worker_id, queues, list(self.skills))
-        self._pump = Pump(exchange, self.skills, concurrency, self._captured)
+        server, headers = Server.of(self.url), bearer(token)
+        exchange = Exchange(server, headers, self.worker_id, queues, list(self.skills))
+        self._pump = Pump(exchange, self.skills, concurrency, self._captured, RemoteFiles(server, headers))
 
     def run(self) -> None:
         """Works until SIGINT or SIGTERM. The second of them ends it at once.

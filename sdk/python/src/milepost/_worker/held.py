@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .._files import Files
 from .._json import encode, told
 from ..context import Context
 from ..skill import Skill
@@ -20,9 +21,14 @@ class Held:
     __slots__ = ("context", "skill", "key", "lost", "next_beat", "_head", "_every", "_news", "_tell", "_flying")
 
     def __init__(
-        self, task: Mapping[str, Any], skill: Skill[..., Any], now: float, tell: Callable[[Held], None]
+        self,
+        task: Mapping[str, Any],
+        skill: Skill[..., Any],
+        now: float,
+        tell: Callable[[Held], None],
+        files: Files | None = None,
     ) -> None:
-        self.context = Context(task, self)
+        self.context = Context(task, self, files)
         self.skill = skill
         self.key: Key = (task["task_id"], task["lease_token"])
         # Somebody else has it, or nobody wants it: what comes of it is not sent.

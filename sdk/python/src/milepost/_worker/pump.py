@@ -20,6 +20,7 @@ from enum import Enum
 from typing import Any
 
 from .._attempt import Failure, Outcome
+from .._files import Files
 from .._json import told
 from .._patience import Patience
 from ..context import Context
@@ -37,6 +38,8 @@ _PARK_MS = 20_000
 _MOMENT = 0.001
 # Errors after which the same call may be answered.
 _PASSING = (NoServer, ServerError, TooMany, Conflict)
+# Why a server does not take the files of a result.
+_FILES = ("artifact_missing", "artifact_exists", "bad_artifact", "too_many_artifacts", "no_blob_store")
 # Errors that something in the call may be the reason of.
 _UNFIT = (BadRequest, Refused, TooLarge)
 
@@ -59,8 +62,10 @@ class Pump:
         skills: Mapping[str, Skill[..., Any]],
         concurrency: int,
         captured: CapturedPrint | None = None,
+        files: Files | None = None,
     ) -> None:
         self._exchange = exchange
+        self._files = files
         self._skills = skills
         self._concurrency = concurrency
         self._hands = Hands(self.done, captured)
@@ -166,7 +171,7 @@ class Pump:
 
     def _has_result(self, held: Held, outcome: Outcome) -> None:
         if not held.lost:
-            self._results.append(Result(held, held.result(_told(outcome))))
+            self._results.append(Result(held, held.result(_told(outcome, held.context))))
 
     # The calls
 
@@ -272,11 +277,15 @@ class Pump:
                 return False
             code = "output_too_large" if isinstance(error, TooLarge) else "bad_output"
             failed = Failure(code, f"the server does not take the output: {error.detail}", False)
-            self._results.append(Result(result.held, result.held.result(_told(failed)), replaced=True))
+            self._replace(result, failed)
         for held in batch.beats:
             held.unfit()
         self._release(batch)
         return len(batch) == 1
+
+    def _replace(self, result: Result, failed: Failure) -> None:
+        text = result.held.result(_told(failed, result.held.context))
+        self._results.append(Result(result.held, text, replaced=True))
 
     def _release(self, batch: Batch) -> None:
         """Outcomes that waited for these heartbeats go on."""
@@ -296,12 +305,26 @@ class Pump:
         for directive in answer.get("directives") or ():
             self._obey(directive)
         for refused in answer.get("rejected") or ():
-            self._lose(refused)
+            if not self._without_files(batch, refused):
+                self._lose(refused)
         self._release(batch)
         tasks = answer.get("tasks")
         if tasks:
             self._begin(tasks)
         return bool(tasks)
+
+    def _without_files(self, batch: Batch, refused: Mapping[str, Any]) -> bool:
+        """A result whose files the server does not take: the attempt has failed, and that is said in its place."""
+        code = str(refused.get("code"))
+        if code not in _FILES:
+            return False
+        for result in batch.results:
+            if result.held.key == _key(refused) and not result.replaced:
+                failed = Failure(code, str(refused.get("message")), code == "artifact_missing")
+                self._replace(result, failed)
+                self._sendable.set()
+                return True
+        return False
 
     def _obey(self, directive: Mapping[str, Any]) -> None:
         held = self._held.get(_key(directive))
@@ -333,7 +356,7 @@ class Pump:
         now = self._loop.time()
         batch = []
         for task in tasks:
-            held = Held(task, self._skills.get(task["skill"], _UNKNOWN), now, self.tell)
+            held = Held(task, self._skills.get(task["skill"], _UNKNOWN), now, self.tell, self._files)
             self._held[held.key] = held
             self._functions += not held.skill.is_async
             self._beats.watch(held)
@@ -353,10 +376,10 @@ class Pump:
                 return
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: Outcome, context: Context) -> str:
     if isinstance(outcome, Failure):
         return f'"outcome":"failed","error":{told(outcome.to_json())}'
-    return f'"outcome":"completed","output":{outcome}'
+    return f'"outcome":"completed","output":{outcome}{context._artifacts_text()}'
 
 
 def _key(item: Mapping[str, Any]) -> Key:

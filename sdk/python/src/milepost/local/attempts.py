@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .._attempt import Outcome, carry_out, carry_out_async
+from .._files import LocalFiles
 from .._json import decode
 from ..context import Context, current
 from ..models import LogLine
@@ -26,6 +27,7 @@ class Attempts:
         self._env = env
         self._thread = ThreadPoolExecutor(1, "milepost-async-skills")
         self._runner: asyncio.Runner | None = None
+        self._files = LocalFiles()
 
     def __enter__(self) -> Attempts:
         return self
@@ -36,6 +38,7 @@ class Attempts:
         if self._runner:
             self._thread.submit(self._runner.close).result()
         self._thread.shutdown()
+        self._files.close()
 
     def until_done(self, run_id: str, plan: LocalPlan, step: PlannedStep, state: LocalStep) -> Any:
         """The output, or the failure that no attempt follows."""
@@ -67,7 +70,7 @@ class Attempts:
 
     def _attempt(self, task: dict[str, Any], step: PlannedStep, state: LocalStep) -> Outcome:
         listener = _Listener(state)
-        context = listener.context = Context(task, listener)
+        context = listener.context = Context(task, listener, self._files)
         if step.skill.is_async:
             outcome = self._on_the_loop(step, context)
         else:
@@ -75,6 +78,8 @@ class Attempts:
             outcome = carry_out(step.skill, context)
             current.reset(token)
         listener.has_news()
+        if isinstance(outcome, str):
+            state.artifacts += context._artifacts
         return outcome
 
     def _on_the_loop(self, step: PlannedStep, context: Context) -> Outcome:

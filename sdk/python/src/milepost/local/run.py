@@ -38,6 +38,8 @@ class LocalStep:
     error: ErrorInfo | None = None
     progress: list[Any] = field(default_factory=list)
     logs: list[LogLine] = field(default_factory=list)
+    # What it attached, as a server would be told.
+    artifacts: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
