@@ -30,6 +30,13 @@ fn the_page_about_workers_is_true() {
 }
 
 #[test]
+fn the_page_about_artifacts_is_true() {
+    let mut tour = Tour::new();
+    tour.serve();
+    assert!(tour.walk("docs/artifacts.md") >= 12, "the page has fewer commands than it had");
+}
+
+#[test]
 fn the_page_about_definitions_is_true() {
     let mut tour = Tour::new();
     tour.serve();

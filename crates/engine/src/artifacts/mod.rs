@@ -78,6 +78,10 @@ impl Artifacts {
         Artifacts { store, blobs, clock, limits, config, at_hand: outputs::AtHand::default() }
     }
 
+    pub(crate) fn has_place(&self) -> bool {
+        self.blobs.is_some()
+    }
+
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.store
     }

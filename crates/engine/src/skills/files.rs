@@ -53,6 +53,12 @@ fn said(error: EngineError) -> SkillError {
 }
 
 impl SkillContext {
+    /// Whether there is a place for files.
+    #[must_use]
+    pub fn takes_files(&self) -> bool {
+        self.files.artifacts.has_place()
+    }
+
     /// Attaches an artifact that is stored already: content by its hash, or a `uri` of somebody else's.
     ///
     /// # Errors

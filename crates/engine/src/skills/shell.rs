@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Stdio;
 
+use milepost_core::artifact::NewArtifact;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
@@ -31,7 +32,8 @@ pub(super) fn register(skills: &mut Skills) {
 }
 
 async fn run(context: SkillContext, input: Input) -> Result<Value, SkillError> {
-    let mut child = command(&context, &input)?
+    let left = Left::new(&context)?;
+    let mut child = command(&context, &input, &left)?
         .spawn()
         .map_err(|error| SkillError::fatal("shell_not_started", format!("the program cannot be started: {error}")))?;
     let _guard = ProcessGroup(child.id());
@@ -52,11 +54,12 @@ async fn run(context: SkillContext, input: Input) -> Result<Value, SkillError> {
         let message = if said.is_empty() { status.to_string() } else { format!("{status}: {said}") };
         return Err(SkillError::new("shell_failed", message));
     }
+    left.attach(&context).await?;
     let last = out.last_lines.last().map_or("", String::as_str);
     Ok(serde_json::from_str(last).unwrap_or_else(|_| json!({ "stdout": last })))
 }
 
-fn command(context: &SkillContext, input: &Input) -> Result<Command, SkillError> {
+fn command(context: &SkillContext, input: &Input, left: &Left) -> Result<Command, SkillError> {
     let mut command = match (&input.command, &input.argv) {
         (Some(line), None) => {
             let mut command = Command::new("/bin/sh");
@@ -78,12 +81,55 @@ fn command(context: &SkillContext, input: &Input) -> Result<Command, SkillError>
     command.envs(context.secrets.iter().map(|secret| (&*secret.name, secret.value.expose())));
     command.env("MILEPOST_RUN_ID", context.run.to_string()).env("MILEPOST_STEP_ID", &*context.step_id);
     command.env("MILEPOST_ATTEMPT", context.logical_attempt.to_string());
+    if let Left(Some(folder)) = left {
+        command.env("MILEPOST_ARTIFACTS", folder.path());
+    }
     if let Some(cwd) = &input.cwd {
         command.current_dir(cwd);
     }
     command.stdin(if input.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).process_group(0);
     Ok(command)
+}
+
+/// A folder for files: what the program puts there is attached if it succeeds. Goes with the attempt.
+struct Left(Option<tempfile::TempDir>);
+
+impl Left {
+    /// None where there is no place for files.
+    fn new(context: &SkillContext) -> Result<Left, SkillError> {
+        if !context.takes_files() {
+            return Ok(Left(None));
+        }
+        let made = tempfile::Builder::new().prefix("milepost-artifacts-").tempdir();
+        made.map(|folder| Left(Some(folder)))
+            .map_err(|error| SkillError::new("no_folder", format!("there is no folder for files: {error}")))
+    }
+
+    /// In the order of their names; those in folders are called by their path.
+    async fn attach(&self, context: &SkillContext) -> Result<(), SkillError> {
+        let Left(Some(root)) = self else { return Ok(()) };
+        let unreadable =
+            |error: std::io::Error| SkillError::fatal("file_unreadable", format!("a file cannot be read: {error}"));
+        let (mut files, mut folders) = (Vec::new(), vec![root.path().to_owned()]);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+                let entry = entry.map_err(unreadable)?;
+                let kind = entry.file_type().map_err(unreadable)?;
+                if kind.is_dir() {
+                    folders.push(entry.path())
+                } else if kind.is_file() {
+                    files.push(entry.path())
+                }
+            }
+        }
+        files.sort_unstable();
+        for path in files {
+            let name = path.strip_prefix(root.path()).unwrap_or(&path).to_string_lossy().into_owned();
+            context.attach_file(&path, NewArtifact { filename: Some(name), ..NewArtifact::default() }).await?;
+        }
+        Ok(())
+    }
 }
 
 /// A step that ended, was cancelled or ran out of time takes all that its program started with it.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
+mod artifacts;
 mod bad_input;
 mod cache;
 mod definitions;
@@ -117,4 +118,10 @@ fn example(name: &str) -> String {
 fn step<'v>(run: &'v Value, id: &str) -> &'v Value {
     let steps = run["steps"].as_array().expect("a list of steps");
     steps.iter().find(|step| step["step_id"] == id).unwrap_or_else(|| panic!("no step {id}"))
+}
+
+/// All files below a folder.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let below = |path: PathBuf| if path.is_dir() { files_below(&path) } else { vec![path] };
+    std::fs::read_dir(folder).unwrap().flat_map(|entry| below(entry.unwrap().path())).collect()
 }

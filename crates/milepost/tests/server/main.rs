@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
+mod artifacts;
 mod auth;
 mod blobs;
 #[path = "../common/mod.rs"]

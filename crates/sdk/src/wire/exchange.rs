@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::Task;
+use super::{NewArtifact, Task};
 
 /// Where a line of a step's log comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -47,6 +47,8 @@ pub(crate) struct TaskResult {
     pub(crate) task_id: String,
     pub(crate) lease_token: String,
     pub(crate) outcome: Outcome,
+    /// Of one that completed.
+    pub(crate) artifacts: Vec<NewArtifact>,
     pub(crate) lines: Vec<Line>,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct TaskResult {
 impl Serialize for TaskResult {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
-        let mut result = serializer.serialize_struct("TaskResult", 5)?;
+        let mut result = serializer.serialize_struct("TaskResult", 6)?;
         result.serialize_field("task_id", &self.task_id)?;
         result.serialize_field("lease_token", &self.lease_token)?;
         match &self.outcome {
@@ -66,6 +68,9 @@ impl Serialize for TaskResult {
                 result.serialize_field("outcome", "failed")?;
                 result.serialize_field("error", error)?;
             }
+        }
+        if !self.artifacts.is_empty() {
+            result.serialize_field("artifacts", &self.artifacts)?;
         }
         if !self.lines.is_empty() {
             result.serialize_field("lines", &self.lines)?;
@@ -81,7 +86,7 @@ impl TaskResult {
             Outcome::Completed { output } => output.get().len(),
             Outcome::Failed { error } => error.message.len(),
         };
-        200 + outcome + self.lines.iter().map(|line| line.text.len() + 70).sum::<usize>()
+        200 + outcome + self.artifacts.len() * 500 + self.lines.iter().map(|line| line.text.len() + 70).sum::<usize>()
     }
 }
 
@@ -148,8 +153,13 @@ mod tests {
 
     #[test]
     fn a_result_has_what_its_outcome_needs_and_nothing_else() {
-        let result =
-            |outcome| TaskResult { task_id: "t".to_owned(), lease_token: "l".to_owned(), outcome, lines: Vec::new() };
+        let result = |outcome| TaskResult {
+            task_id: "t".to_owned(),
+            lease_token: "l".to_owned(),
+            outcome,
+            artifacts: Vec::new(),
+            lines: Vec::new(),
+        };
         let output = RawValue::from_string("[1 ,2]".to_owned()).unwrap();
         let completed = serde_json::to_string(&result(Outcome::Completed { output })).unwrap();
         assert_eq!(completed, r#"{"task_id":"t","lease_token":"l","outcome":"completed","output":[1 ,2]}"#);

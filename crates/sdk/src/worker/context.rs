@@ -15,7 +15,8 @@ use tokio::sync::Notify;
 
 use super::redact::Redactor;
 use super::said::Said;
-use crate::wire::{LogStream, RunId, Task};
+use crate::client::Client;
+use crate::wire::{LogStream, NewArtifact, RunId, Task};
 
 /// Why an attempt is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +44,16 @@ struct Inner {
     changed: Notify,
     tuned: Mutex<HashMap<String, Value>>,
     said: Mutex<Said>,
+    /// Files that go with the outcome.
+    left: Mutex<Vec<NewArtifact>>,
+    /// Where they are uploaded to.
+    client: Option<Client>,
     /// Tells the worker that there is something to send.
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Context {
-    pub(crate) fn new(task: Task, wake: impl Fn() + Send + Sync + 'static) -> Context {
+    pub(crate) fn new(task: Task, client: Option<Client>, wake: impl Fn() + Send + Sync + 'static) -> Context {
         let redactor = Redactor::new(&task.secrets);
         let inner = Inner {
             task,
@@ -58,6 +63,8 @@ impl Context {
             changed: Notify::new(),
             tuned: Mutex::default(),
             said: Mutex::default(),
+            left: Mutex::default(),
+            client,
             wake: Box::new(wake),
         };
         Context { inner: Arc::new(inner) }
@@ -190,6 +197,14 @@ impl Context {
 
     pub(crate) fn said(&self) -> MutexGuard<'_, Said> {
         self.inner.said.lock().expect("no holder of this lock panics")
+    }
+
+    pub(crate) fn left(&self) -> MutexGuard<'_, Vec<NewArtifact>> {
+        self.inner.left.lock().expect("no holder of this lock panics")
+    }
+
+    pub(super) fn server(&self) -> Option<&Client> {
+        self.inner.client.as_ref()
     }
 
     pub(crate) fn redact(&self, text: &str) -> String {

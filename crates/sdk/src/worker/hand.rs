@@ -68,8 +68,13 @@ fn report(context: &Context, output: Output) -> Option<TaskResult> {
             Outcome::Failed { error: SkillError { message, ..error }.into() }
         }
     };
+    let artifacts = match outcome {
+        Outcome::Completed { .. } => std::mem::take(&mut *context.left()),
+        Outcome::Failed { .. } => Vec::new(),
+    };
     let (_, lines) = context.said().take(usize::MAX);
-    Some(TaskResult { task_id: task.task_id.clone(), lease_token: task.lease_token.clone(), outcome, lines })
+    let (task_id, lease_token) = (task.task_id.clone(), task.lease_token.clone());
+    Some(TaskResult { task_id, lease_token, outcome, artifacts, lines })
 }
 
 fn message_of(panic: &(dyn Any + Send)) -> String {
@@ -91,7 +96,7 @@ mod tests {
             "logical_attempt": 1, "engine_attempt": 1, "lease_token": "l", "heartbeat_ms": 10_000, "timeout_ms": timeout_ms,
             "secrets": {"KEY": "hush"},
         });
-        Context::new(serde_json::from_str(&task.to_string()).unwrap(), || {})
+        Context::new(serde_json::from_str(&task.to_string()).unwrap(), None, || {})
     }
 
     fn skill<F, R>(function: F) -> Option<Arc<SkillFn>>

@@ -1,6 +1,7 @@
 //! Workers: skills as async functions, carried out for a server that hands out tasks.
 
 mod context;
+mod files;
 mod hand;
 mod pump;
 mod redact;

@@ -416,8 +416,12 @@ impl Pump {
 /// What is said instead of a result that the server did not take.
 fn told_otherwise(result: TaskResult, rejected: &Rejected) -> Option<TaskResult> {
     let completed = matches!(result.outcome, Outcome::Completed { .. });
-    let outcome = Outcome::Failed { error: fatal(&rejected.code, &rejected.message) };
-    (completed && !rejected.is_stale()).then_some(TaskResult { outcome, lines: Vec::new(), ..result })
+    // What was uploaded and is gone may be there after another attempt.
+    let retryable = rejected.code == "artifact_missing";
+    let error = TaskError { retryable, ..fatal(&rejected.code, &rejected.message) };
+    let outcome = Outcome::Failed { error };
+    let instead = || TaskResult { outcome, artifacts: Vec::new(), lines: Vec::new(), ..result };
+    (completed && !rejected.is_stale()).then(instead)
 }
 
 fn fatal(code: &str, message: &str) -> TaskError {

@@ -258,7 +258,7 @@ impl Shift {
         let ticket = self.pump.took(Instant::now(), Duration::from_millis(task.heartbeat_ms));
         let skill = self.skills.get(&task.skill).cloned();
         let reporter = self.reporter.clone();
-        let context = Context::new(task, move || drop(reporter.send(Report::Said(ticket))));
+        let context = Context::new(task, Some(self.client.clone()), move || drop(reporter.send(Report::Said(ticket))));
         let (reporter, grace) = (self.reporter.clone(), self.cancel_grace);
         let given = context.clone();
         let task = tokio::spawn(async move {

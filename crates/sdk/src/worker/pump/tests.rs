@@ -30,6 +30,7 @@ fn result(id: &str) -> TaskResult {
         task_id: id.to_owned(),
         lease_token: "lease".to_owned(),
         outcome: Outcome::Completed { output },
+        artifacts: Vec::new(),
         lines: Vec::new(),
     }
 }
