@@ -13,10 +13,17 @@ pub(super) fn as_calls(source: &str) -> Result<String, Error> {
     if !source.contains('*') {
         return Ok(source.to_owned());
     }
-    let mut products = Vec::new();
-    find(&parse_expr(source)?, &mut products);
-    let mut edits: Vec<(usize, usize, String)> = Vec::with_capacity(products.len() * 3);
-    for Product { whole, left, right } in products {
+    let mut found = Found::default();
+    find(&parse_expr(source)?, &mut found);
+    if found.named_not {
+        // Behind a sign it is read as a name, and between commas it would not be.
+        return Err(Error::new(
+            ErrorKind::SyntaxError,
+            "`not` stands behind a sign; put it in brackets with what it is about",
+        ));
+    }
+    let mut edits: Vec<(usize, usize, String)> = Vec::with_capacity(found.products.len() * 3);
+    for Product { whole, left, right } in found.products {
         let between = left.end_offset as usize..right.start_offset as usize;
         let sign = source.get(between.clone()).and_then(|text| text.find('*'));
         // Better refused than done for nothing.
@@ -38,16 +45,24 @@ pub(super) fn as_calls(source: &str) -> Result<String, Error> {
     Ok(rewritten)
 }
 
+#[derive(Default)]
+struct Found {
+    products: Vec<Product>,
+    /// Something is called `not`.
+    named_not: bool,
+}
+
 struct Product {
     whole: Span,
     left: Span,
     right: Span,
 }
 
-fn find(expr: &Expr<'_>, found: &mut Vec<Product>) {
+fn find(expr: &Expr<'_>, found: &mut Found) {
     let mut all = |parts: &[&Expr<'_>]| parts.iter().for_each(|part| find(part, found));
     match expr {
-        Expr::Var(_) | Expr::Const(_) => {}
+        Expr::Const(_) => {}
+        Expr::Var(name) => found.named_not |= name.id == "not",
         Expr::Slice(slice) => {
             all(&[&slice.expr]);
             [&slice.start, &slice.stop, &slice.step].into_iter().flatten().for_each(|part| find(part, found));
@@ -56,7 +71,11 @@ fn find(expr: &Expr<'_>, found: &mut Vec<Product>) {
         Expr::BinOp(binary) => {
             all(&[&binary.left, &binary.right]);
             if matches!(binary.op, BinOpKind::Mul) {
-                found.push(Product { whole: expr.span(), left: binary.left.span(), right: binary.right.span() });
+                found.products.push(Product {
+                    whole: expr.span(),
+                    left: binary.left.span(),
+                    right: binary.right.span(),
+                });
             }
         }
         Expr::Compare(compare) => {
@@ -87,7 +106,7 @@ fn find(expr: &Expr<'_>, found: &mut Vec<Product>) {
     }
 }
 
-fn find_in_arguments(arguments: &[CallArg<'_>], found: &mut Vec<Product>) {
+fn find_in_arguments(arguments: &[CallArg<'_>], found: &mut Found) {
     for argument in arguments {
         match argument {
             CallArg::Pos(part) | CallArg::Kwarg(_, part) | CallArg::PosSplat(part) | CallArg::KwargSplat(part) => {

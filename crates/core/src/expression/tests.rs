@@ -113,6 +113,8 @@ fn products_are_what_they_were() {
     assert!(fails("payload.nope * 2").contains("`payload.nope` is undefined"));
     assert!(fails("'a' * 'b'").contains("strings can only be multiplied with integers"));
     assert_eq!(refused("_multiply(2, 3)").0, "unknown_name");
+    yields("2 * (not (2)*(2) in [4])", json!(0));
+    assert!(refused("2 * not (2)*(2) in [4]").1.contains("put it in brackets"));
 }
 
 #[test]
