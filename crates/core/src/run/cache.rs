@@ -249,7 +249,9 @@ impl Decider<'_> {
 
     pub(super) fn forget_kept(&mut self) {
         let run_only = |scope| scope == CacheScope::RunOnly;
-        if self.state.plan.steps.iter().any(|step| step.cache.enabled && run_only(step.cache.scope)) {
+        // A patch may have taken away the step that kept something.
+        let patched = self.state.plan.after.is_some();
+        if patched || self.state.plan.steps.iter().any(|step| step.cache.enabled && run_only(step.cache.scope)) {
             self.effect(Effect::Cache(CacheChange::RunEnded));
         }
     }

@@ -1,6 +1,7 @@
 //! What an operator may do to single steps: `RETRY_STEP` and `SKIP_STEP`.
 
 use super::Decider;
+use super::items::Items;
 use super::state::{Phase, RunningKind};
 use crate::event::{Body, StepRef};
 use crate::plan::StepIndex;
@@ -71,7 +72,16 @@ impl Decider<'_> {
             return Some(format!("`{}` is {} already", step.name(&self.state.plan), phase.status()));
         }
         let whole_items = self.state.running.get(&step).is_some_and(|running| running.kind == RunningKind::Items);
-        whole_items.then(|| format!("`{}` has begun its items; skip those", step.name(&self.state.plan)))
+        if whole_items {
+            return Some(format!("`{}` has begun its items; skip those", step.name(&self.state.plan)));
+        }
+        // Their failures would be nobody's that could be mended.
+        let failed = |items: &Items| step.item.is_none() && items.failed > 0;
+        let has_failed_items = self.state.items.get(&step.step).is_some_and(failed);
+        has_failed_items.then(|| {
+            let name = step.name(&self.state.plan);
+            format!("items of `{name}` failed and are about to be tried again; skip those when they are")
+        })
     }
 
     /// The step will not run, nor will what depends on it.

@@ -82,6 +82,16 @@ fn retrying_the_step_tries_only_the_items_that_did_not_end_well() {
 }
 
 #[test]
+fn a_step_with_failed_items_is_not_skipped_as_a_whole() {
+    let yaml = "on_failure: continue\nsteps: {b: {skill: x}, f: {skill: x, foreach: [1, 2]}}";
+    let mut run = Run::start(yaml, "{}");
+    run.dispatch_all().fail("f[0]", "broke", false).complete("f[1]", "1").signal("PAUSE");
+    run.signal_step("RETRY_STEP", "f").crash().signal_step("SKIP_STEP", "f").signal("RESUME");
+    assert_eq!(run.log().matches("SignalRejected SKIP_STEP").count(), 1, "{}", run.log());
+    run.dispatch_all().signal_step("SKIP_STEP", "f[0]").complete("b", "1").is(Completed);
+}
+
+#[test]
 fn items_that_had_not_begun_when_their_step_failed_wait_until_it_is_retried() {
     let yaml = "steps: {b: {skill: x}, f: {skill: x, foreach: '${{ payload.xs }}'}}";
     let mut run = Run::start(yaml, r#"{"xs":[0,1,2]}"#);

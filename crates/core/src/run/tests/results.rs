@@ -195,6 +195,18 @@ fn what_is_kept_for_one_run_serves_no_other_and_goes_with_it() {
 }
 
 #[test]
+fn what_is_kept_for_one_run_goes_with_it_though_a_patch_took_its_step_away() {
+    let yaml = "steps: {f: {skill: x, cache: {enabled: true, scope: run_only}}, g: {skill: x}, h: {skill: x, depends_on: [g]}}";
+    let results = SharedResults::default();
+    let mut run = nth(1, yaml, "{}", &results).begin();
+    run.dispatch_all().complete("f", "1");
+    run.try_patch(r#"[{"op":"remove","path":"/steps/f"}]"#, true).unwrap();
+    assert_eq!(results.borrow().kept.len(), 1);
+    run.complete("g", "1").run_steps(&["h"]).is(RunStatus::Completed);
+    assert!(results.borrow().kept.is_empty());
+}
+
+#[test]
 fn disowned_results_are_not_taken_and_what_began_before_does_not_come_back() {
     let results = chain();
     let begun_before = &mut nth(2, CHAIN, r#"{"a":5}"#, &results).begin();
