@@ -132,13 +132,13 @@ impl Shared {
         let outcome = match self.secrets.resolve(org, &plan.name, INLINE_QUEUE, references).await {
             Ok(secrets) => {
                 let redactor = secrets.redactor().map(Arc::new);
-                let ended = self.carry_out(org, run, plan, task, secrets, redactor.clone(), files.clone()).await;
+                let ended = self.carry_out(run, plan, task, secrets, redactor.clone(), files.clone()).await;
                 redacted_outcome(ended, redactor.as_deref())
             }
             Err(error) => Err(error),
         };
         match outcome {
-            Ok(output) => match self.artifacts.keep_own_output(org, &output).await {
+            Ok(output) => match self.keep_output(org, &output).await {
                 Ok(kept) => leaving(Command::Complete { task: task.task, output }, files.take(), kept),
                 Err(error) => Command::Fail { task: task.task, error: error.into() },
             },
@@ -146,9 +146,16 @@ impl Shared {
         }
     }
 
+    /// Few are large: what that takes is not part of every attempt.
+    async fn keep_output(&self, org: OrgId, output: &Json) -> Result<Option<Beyond>, SkillError> {
+        match self.artifacts.is_large(output) {
+            true => Box::pin(self.artifacts.keep_own_output(org, output)).await,
+            false => Ok(None),
+        }
+    }
+
     async fn carry_out(
         &self,
-        org: OrgId,
         run: RunId,
         plan: &Plan,
         task: &Task,
@@ -162,7 +169,7 @@ impl Shared {
             .get(&step.skill)
             .ok_or_else(|| SkillError::fatal("unknown_skill", format!("there is no skill `{}` here", step.skill)))?;
         let (step_id, TaskRef { logical_attempt, engine_attempt, .. }) = (Arc::<str>::from(&*task.step_id), task.task);
-        let key = AttemptKey { org, run, step_id: step_id.clone(), logical_attempt, engine_attempt };
+        let key = AttemptKey { org: files.org, run, step_id: step_id.clone(), logical_attempt, engine_attempt };
         let context = SkillContext {
             run,
             step_id,

@@ -20,7 +20,7 @@ const PIECE: usize = 256 * 1024;
 /// What an attempt leaves, and where its content goes.
 #[derive(Clone)]
 pub(crate) struct Files {
-    org: OrgId,
+    pub(crate) org: OrgId,
     artifacts: Arc<Artifacts>,
     left: Arc<Mutex<Vec<Artifact>>>,
 }

@@ -290,8 +290,12 @@ impl Engine {
             None => outcome,
         };
         let completed = matches!(outcome, Outcome::Completed(_));
-        let artifacts = if completed { artifacts } else { Vec::new() };
-        let artifacts = match self.artifacts.admit_json(token.org, &artifacts, redactor.as_deref()).await {
+        // Few have any: what that takes is not part of every call.
+        let admitted = match completed && !artifacts.is_empty() {
+            true => Box::pin(self.artifacts.admit_json(token.org, &artifacts, redactor.as_deref())).await,
+            false => Ok(Vec::new()),
+        };
+        let artifacts = match admitted {
             Ok(artifacts) => artifacts,
             // The outcome is not lost: its worker may put right what is wrong, and say it again.
             Err(EngineError::Rejected(Rejection { code, message, .. })) => {
@@ -302,8 +306,10 @@ impl Engine {
         };
         let (reply, receiver) = oneshot::channel();
         let kept = match &outcome {
-            Outcome::Completed(output) => self.artifacts.keep_output(token.org, output).await?,
-            Outcome::Failed(_) => None,
+            Outcome::Completed(output) if self.artifacts.is_large(output) => {
+                Box::pin(self.artifacts.keep_output(token.org, output)).await?
+            }
+            _ => None,
         };
         let command = leaving(Command::Report { task: token.task, nonce: token.nonce, outcome }, artifacts, kept);
         let request = Request { reply: Some(reply), ..Request::command(token.org, token.run, command) };

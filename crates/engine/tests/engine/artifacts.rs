@@ -554,7 +554,7 @@ async fn kinds_are_kept_as_long_as_it_is_said(home: Home) {
     assert_eq!(recorded.expires_at, Some(own_word));
     clock.advance_ms(hours(1));
     assert_eq!(engine.files().collect(clock.now()).await.unwrap().expired, 1);
-    assert_eq!(all(&engine, run).await, [recorded.clone()]);
+    assert_eq!(all(&engine, run).await, std::slice::from_ref(&recorded));
     assert_eq!(code(engine.artifact(run, made.artifact_id).await), "unknown_artifact");
     clock.advance_ms(hours(47));
     let removed = engine.files().collect(clock.now()).await.unwrap();

@@ -190,13 +190,13 @@ async fn content_is_named_once(artifacts: &dyn ArtifactStore) {
     let second = content(hash, 2);
     assert!(!artifacts.name_content(ORG, &second, None).await.unwrap(), "somebody was first");
     assert!(!artifacts.name_content(ORG, &second, Some("elsewhere")).await.unwrap());
-    assert_eq!(artifacts.contents(ORG, &[hash, new_hash()]).await.unwrap(), [first.clone()]);
+    assert_eq!(artifacts.contents(ORG, &[hash, new_hash()]).await.unwrap(), std::slice::from_ref(&first));
     assert!(artifacts.contents(OrgId(2), &[hash]).await.unwrap().is_empty(), "another org has none");
     assert!(artifacts.name_content(OrgId(2), &content(hash, 1), None).await.unwrap(), "and may have its own");
     assert!(artifacts.name_content(ORG, &second, Some(&first.blob)).await.unwrap(), "what was there is gone");
-    assert_eq!(artifacts.contents(ORG, &[hash]).await.unwrap(), [second.clone()]);
+    assert_eq!(artifacts.contents(ORG, &[hash]).await.unwrap(), std::slice::from_ref(&second));
     let touched = ContentRow { used_at: at(9), ..second };
-    assert_eq!(artifacts.touch_contents(ORG, &[hash], at(9)).await.unwrap(), [touched.clone()]);
+    assert_eq!(artifacts.touch_contents(ORG, &[hash], at(9)).await.unwrap(), std::slice::from_ref(&touched));
     assert_eq!(artifacts.touch_contents(ORG, &[hash], at(8)).await.unwrap(), [touched], "time goes on");
 }
 

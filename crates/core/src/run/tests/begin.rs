@@ -91,6 +91,7 @@ impl Start {
             inputs: BTreeMap::new(),
             signals: 0,
             results: self.results,
+            blobs: BTreeMap::new(),
             watcher: Watcher::default(),
         };
         run.follow(decision);

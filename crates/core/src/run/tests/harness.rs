@@ -11,6 +11,7 @@ use super::kept::SharedResults;
 use crate::codec;
 use crate::document;
 use crate::event::{Body, ErrorInfo, Event, Lease, StepRef};
+use crate::hash::Digest;
 use crate::id::{NodeId, RunId, SignalId};
 use crate::json::Json;
 use crate::limits::Limits;
@@ -71,6 +72,8 @@ pub(super) struct Run {
     pub(super) inputs: BTreeMap<String, Json>,
     pub(super) signals: u128,
     pub(super) results: SharedResults,
+    /// Outputs that are too large for the log.
+    pub(super) blobs: BTreeMap<Digest, Json>,
     pub(super) watcher: Watcher,
 }
 
@@ -118,8 +121,14 @@ impl Run {
             self.answer(decision.cache);
             for seq in decision.missing {
                 let row = &self.rows[usize::try_from(seq).unwrap() - 1];
-                let carried = codec::carried_value(row).unwrap();
-                self.state.learn(seq, carried.unwrap_or_else(|| panic!("event {seq} carries nothing")));
+                match (codec::carried_value(row).unwrap(), codec::carried_blob(row)) {
+                    (Some(carried), _) => self.state.learn(seq, carried),
+                    (None, Some(blob)) => match self.blobs.get(&blob.sha256) {
+                        Some(json) => self.state.learn(seq, json.clone()),
+                        None => self.state.learn_lost(seq, "it is gone".to_owned()),
+                    },
+                    (None, None) => panic!("event {seq} carries nothing"),
+                }
             }
             self.entropy += 1;
             let context = Context::new(self.now, self.entropy, &self.limits);

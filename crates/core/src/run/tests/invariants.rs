@@ -157,6 +157,8 @@ impl Watcher {
                 }
                 "pending"
             }
+            // It says nothing of how the step stands.
+            Body::ArtifactRecorded(_) => return,
             other => panic!("{} is not an event of a step", other.event_type()),
         };
         if next == "running" {

@@ -1,5 +1,6 @@
 //! What a run may do, by example and by property.
 
+mod artifacts;
 mod basics;
 mod begin;
 mod failing;
