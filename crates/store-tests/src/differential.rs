@@ -13,14 +13,14 @@ use milepost_core::json::Json;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{
-    Answer, Batch, CacheWrite, CheckpointRow, DefinitionWrite, HeadWrite, KeptWrite, Led, LogChunkRow, MissedWrite,
-    NewHead, PatchedHead, ProjectionWrite, Question, ResultFilter, ResultKey, RevisionRow, RunFilter, RunWrite,
-    SlotWrite, SnapshotRow, StatusWrite, StepRow, TaskWrite, TimerWrite, WriteResult,
+    Answer, ArtifactFilter, Batch, CacheWrite, CheckpointRow, DefinitionWrite, HeadWrite, KeptWrite, Led, LogChunkRow,
+    MissedWrite, NewHead, PatchedHead, ProjectionWrite, Question, ResultFilter, ResultKey, RevisionRow, RunFilter,
+    RunWrite, SlotWrite, SnapshotRow, StatusWrite, StepRow, TaskWrite, TimerWrite, WriteResult,
 };
 use milepost_store::{Result, Store, StoreError};
 use uuid::Uuid;
 
-use crate::conformance::{began, content, moved_tag, new_key, no_change, version};
+use crate::conformance::{began, content, moved_tag, new_key, no_change, recorded, version};
 use crate::random::Random;
 use crate::rows::{
     ORG, advance, at, event, new_head, new_node, new_run, plain, plain_events, project, snapshot, start_with, step,
@@ -474,6 +474,11 @@ impl World {
         if self.random.once_in(3) {
             write.cache = Some(Box::new(self.cache_write(write.run)));
         }
+        if let Some(event) = write.events.last().filter(|_| self.random.once_in(4)) {
+            write.artifacts = (0..=self.random.below(2) as u32)
+                .map(|place| recorded(write.run, event.seq, place, *self.random.pick(&self.results)))
+                .collect();
+        }
         if self.random.once_in(6) {
             let state = self.random.next().to_be_bytes().to_vec();
             write.checkpoint = Some(CheckpointRow { seq: write.last_seq, format: 1, state });
@@ -694,9 +699,11 @@ async fn run_as_kept(store: &dyn Store, run: RunId) -> String {
     let snapshot = store.snapshot(ORG, run).await.expect("a snapshot can be read");
     let projection = store.projection(ORG, run).await.expect("a projection can be read");
     let logs = store.logs(ORG, run, None, None, 1000).await.expect("logs can be read");
+    let artifacts = store.artifacts().artifacts(ORG, run, &ArtifactFilter::default(), None, 1000).await;
+    let artifacts = artifacts.expect("artifacts can be read");
     [
         format!("{head:#?}\n{loaded:#?}\n{events:#?}\n{timers:#?}\n{tasks:#?}\n{slot:#?}\n{transitions:#?}"),
-        format!("{snapshot:#?}\n{projection:#?}\n{logs:#?}"),
+        format!("{snapshot:#?}\n{projection:#?}\n{logs:#?}\n{artifacts:#?}"),
     ]
     .join("\n")
 }

@@ -85,6 +85,7 @@ impl Artifacts {
         if there.as_ref().is_some_and(|(_, whole)| *whole) {
             take(pieces, &mut measured, None).await?;
             check_hash(expected, measured.hashing.finish())?;
+            self.touch(org, expected).await?;
             return Ok(Uploaded { sha256: expected.unwrap_or(Digest([0; 32])), size_bytes: measured.size, new: false });
         }
         let instead_of = there.map(|(row, _)| row.blob);
@@ -109,6 +110,16 @@ impl Artifacts {
         Ok(Uploaded { sha256, size_bytes, new })
     }
 
+    /// Whoever uploads content is about to name it, be it there already.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn touch(&self, org: OrgId, content: Option<Digest>) -> Result<(), EngineError> {
+        let hashes: Vec<Digest> = content.into_iter().collect();
+        self.store.artifacts().touch_contents(org, &hashes, self.clock.now()).await?;
+        Ok(())
+    }
+
     /// Answers whether it was not there before.
     async fn name(&self, org: OrgId, row: &ContentRow, instead_of: Option<String>) -> Result<bool, EngineError> {
         if self.store.artifacts().name_content(org, row, instead_of.as_deref()).await? {
@@ -122,8 +133,7 @@ impl Artifacts {
             }
             _ => {
                 self.discard(&row.blob).await;
-                // Whoever uploads is about to name it.
-                self.store.artifacts().touch_contents(org, &[row.sha256], row.used_at).await?;
+                self.touch(org, Some(row.sha256)).await?;
                 Ok(false)
             }
         }

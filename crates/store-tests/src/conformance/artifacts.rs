@@ -47,6 +47,11 @@ fn artifact(kind: &str, sha256: Digest) -> Artifact {
     }
 }
 
+/// An artifact of an event, of content that others may have as well.
+pub(crate) fn recorded(run: RunId, seq: u64, place: u32, sha256: Digest) -> ArtifactRow {
+    row(run, seq, place, artifact("custom", sha256))
+}
+
 fn row(run: RunId, seq: u64, place: u32, artifact: Artifact) -> ArtifactRow {
     let position = ArtifactPosition { seq, place };
     ArtifactRow { run, position, step_id: None, skill: None, artifact, created_at: at(7) }

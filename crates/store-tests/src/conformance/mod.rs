@@ -28,6 +28,7 @@ use milepost_store::rows::{Batch, RunWrite, WriteResult};
 
 use crate::rows::{ORG, batch};
 
+pub(crate) use artifacts::recorded;
 pub(crate) use cache::{began, new_key, no_change};
 pub(crate) use definitions::{blob as content, moved as moved_tag, version};
 pub use nodes::leases_run_out;

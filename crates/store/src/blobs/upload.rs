@@ -13,7 +13,7 @@ use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt as _, PutPayload, WriteMultipart};
 
-use super::{BlobError, Blobs, Place, Result};
+use super::{Blobs, Place, Result};
 
 /// A part. Buckets take ten thousand of them, and none but the last may have less than 5 MiB.
 const PART_BYTES: usize = 8 * 1024 * 1024;
@@ -133,13 +133,5 @@ impl Drop for Upload {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(give_up(parts));
         }
-    }
-}
-
-impl BlobError {
-    /// The same may succeed when it is tried again.
-    #[must_use]
-    pub fn is_passing(&self) -> bool {
-        matches!(self, BlobError::Unavailable(_))
     }
 }

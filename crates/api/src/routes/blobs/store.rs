@@ -62,6 +62,7 @@ async fn take(state: &AppState, digest: Option<Digest>, request: Request) -> Res
     if let Some(digest) = digest.filter(|_| waits(&parts.headers))
         && let Ok(found) = files.find(org, digest).await
     {
+        files.touch(org, Some(digest)).await?;
         let stored = milepost_engine::artifacts::Uploaded { sha256: digest, size_bytes: found.size_bytes, new: false };
         return Ok((StatusCode::OK, Json(stored.into())));
     }
