@@ -6,7 +6,7 @@ mod definitions;
 mod explanation;
 pub(crate) mod plan;
 
-pub(crate) use cache::{CacheCounts, CacheKey, CacheResult, CacheStats, Disowned, Evicted};
+pub(crate) use cache::{CacheCounts, CacheKey, CacheResult, CacheStats, Disowned, Evicted, StepCacheStats};
 pub(crate) use definitions::{
     Change, Collected, Conflict, Diff, DiffEnd, Difference, FieldDiff, Merged, Move, MoveKind, Moved, Protection, Tag,
 };

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 #[test]
 fn the_tour_of_the_readme_is_true() {
     let mut tour = Tour::new();
-    assert!(tour.walk("README.md") >= 21, "the README has fewer commands than it had");
+    assert!(tour.walk("README.md") >= 25, "the README has fewer commands than it had");
 }
 
 #[test]
