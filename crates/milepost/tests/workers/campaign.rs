@@ -75,6 +75,9 @@ impl Campaign {
         for step in planned("run") {
             assert!(ran.iter().any(|name| name.split('[').next() == Some(&*step)), "{step} was to run: {ran:?}");
         }
+        let told: usize = ["reuse", "run", "unknown"].map(|decision| planned(decision).len()).iter().sum();
+        assert_eq!(told, 9, "{plan:#}");
+        assert_eq!(planned("reuse").len() == 9, ran.is_empty(), "{plan:#}");
         (run, ran)
     }
 
