@@ -70,6 +70,8 @@ struct World {
     workflows: Vec<Arc<str>>,
     /// Keys of results.
     results: Vec<Digest>,
+    /// For files alone: what else happens does not depend on them.
+    files: Random,
 }
 
 struct Known {
@@ -90,6 +92,7 @@ impl World {
             tags: (0..3).map(|_| unique("tag")).collect(),
             workflows: (0..3).map(|_| unique("workflow").into()).collect(),
             results: (0..8).map(|_| new_key()).collect(),
+            files: Random::new(seed),
         }
     }
 
@@ -474,9 +477,9 @@ impl World {
         if self.random.once_in(3) {
             write.cache = Some(Box::new(self.cache_write(write.run)));
         }
-        if let Some(event) = write.events.last().filter(|_| self.random.once_in(4)) {
-            write.artifacts = (0..=self.random.below(2) as u32)
-                .map(|place| recorded(write.run, event.seq, place, *self.random.pick(&self.results)))
+        if let Some(event) = write.events.last().filter(|_| self.files.once_in(4)) {
+            write.artifacts = (0..=self.files.below(2) as u32)
+                .map(|place| recorded(write.run, event.seq, place, *self.files.pick(&self.results)))
                 .collect();
         }
         if self.random.once_in(6) {
