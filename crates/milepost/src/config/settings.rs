@@ -38,11 +38,11 @@ settings! {
     PUSH_PER_HOST: "push.per_host", "MILEPOST_PUSH_PER_HOST", None;
     OUTBOX_MAX_TRIES: "outbox.max_tries", "MILEPOST_OUTBOX_MAX_TRIES", None;
     RETENTION: "retention.completed_runs", "MILEPOST_RETENTION", Some("--retention");
+    ARTIFACT_RETENTION: "retention.artifacts", "MILEPOST_ARTIFACT_RETENTION", Some("--artifact-retention");
+    BLOB_GRACE: "retention.blob_grace", "MILEPOST_BLOB_GRACE", None;
     CACHE_TTL: "cache.ttl", "MILEPOST_CACHE_TTL", Some("--cache-ttl");
     CACHE_BYTES: "cache.bytes", "MILEPOST_CACHE_BYTES", Some("--cache-bytes");
     CACHE_REDIS_TTL: "cache.redis_ttl", "MILEPOST_CACHE_REDIS_TTL", None;
-    ARTIFACT_RETENTION: "retention.artifacts", "MILEPOST_ARTIFACT_RETENTION", Some("--artifact-retention");
-    BLOB_GRACE: "retention.blob_grace", "MILEPOST_BLOB_GRACE", None;
     CHAIN_DEPTH: "definitions.chain_depth", "MILEPOST_CHAIN_DEPTH", None;
     GC_GRACE: "definitions.gc_grace", "MILEPOST_GC_GRACE", None;
     TRACES_ENDPOINT: "traces.endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", None;

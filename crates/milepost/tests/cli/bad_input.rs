@@ -187,7 +187,7 @@ fn an_output_that_is_too_large_fails_its_step_and_says_what_to_do() {
     let command = r#"printf '{\"text\": \"'; head -c 300000 /dev/zero | tr '\\0' x; printf '\"}\\n'"#;
     let file = place
         .file("large.yaml", &format!("name: x\nsteps:\n  a: {{skill: shell, input: {{command: \"{command}\"}}}}\n"));
-    let ran = place.run(&["run", &file]);
+    let ran = place.run(&["run", &file, "--limit", "large_output_bytes=290000"]);
     assert_eq!(ran.code, 1, "{}", ran.err);
     assert!(ran.out.contains("output_too_large"), "{}", ran.out);
     assert!(ran.out.contains("store it elsewhere and return a reference"), "{}", ran.out);
