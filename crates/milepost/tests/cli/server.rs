@@ -1,6 +1,6 @@
 //! The same verbs through a server: they look as they do on a database, and end as they do there.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
@@ -230,14 +230,18 @@ fn following_goes_on_when_the_server_was_killed_and_came_back() {
     let file = server.place.file("slow.yaml", SLOW);
     let child = server.start_command(&["run", &file]);
     let run = server.only_run();
-    let events = server.start_command(&["runs", "events", &run, "-f", "-o", "json"]);
+    let mut events = server.start_command(&["runs", "events", &run, "-f", "-o", "json"]);
+    let (mut followed, mut lines) = (BufReader::new(events.stdout.take().unwrap()), String::new());
+    // Whoever is to be cut off has to be connected first.
+    followed.read_line(&mut lines).unwrap();
     server.has_happened(&run, "StepStarted", "second");
     server.die_and_come_back();
     server.place.file("go", "");
     let ran = finish(child);
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
     assert!(ran.err.contains("step third completed"), "{}", ran.err);
-    let lines = finish(events).out;
+    followed.read_to_string(&mut lines).unwrap();
+    assert_eq!(finish(events).code, 0);
     let seqs: Vec<u64> =
         lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["run_seq"].as_u64().unwrap()).collect();
     assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "no gap and no duplicate");
