@@ -28,8 +28,8 @@ const AT_HAND: usize = 64 * 1024 * 1024;
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Content is used anew, for whoever names it, when it was stored longer ago than this.
-const FRESH: Duration = Duration::from_secs(300);
+/// Who is about to name content that was stored longer ago than this stores it again.
+const FRESH: Duration = Duration::from_secs(10);
 
 /// Outputs that were read or stored a moment ago, the newest last.
 #[derive(Debug, Default)]
@@ -91,11 +91,10 @@ impl Artifacts {
             return Ok(None);
         }
         let hash = Digest::of(output.as_str().as_bytes());
-        if !self.at_hand.is_fresh((org, hash)) {
-            let content = Bytes::copy_from_slice(output.as_str().as_bytes());
-            self.upload(org, Some(hash), stream::iter([Ok::<_, std::io::Error>(content)])).await?;
-            self.at_hand.put((org, hash), output, Some(Instant::now()));
-        }
+        // What is there is only looked for; what was lost meanwhile is stored again.
+        let content = Bytes::copy_from_slice(output.as_str().as_bytes());
+        self.upload(org, Some(hash), stream::iter([Ok::<_, std::io::Error>(content)])).await?;
+        self.at_hand.put((org, hash), output, Some(Instant::now()));
         self.stored_output(hash, output.len() as u64).map(Some)
     }
 
