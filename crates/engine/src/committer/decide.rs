@@ -48,12 +48,16 @@ impl Committer {
         self.ready.set_now(Instant::now());
         self.forget_outdated(&requests);
         let failed = self.load(runs_of(&requests)).await;
-        let mut follow_ups = FollowUps::new();
+        let (mut follow_ups, mut ended) = (FollowUps::new(), Vec::new());
         for request in requests {
             self.ready.free(usize::from(request.frees_slot));
             self.pending.count_request();
+            let run = request.kind.run();
             self.decide_request(request, &failed, &mut follow_ups);
+            ended.extend(self.states.has_ended(run).then_some(run));
         }
+        // Not before all have been decided: several may be about one run.
+        ended.into_iter().for_each(|run| self.states.forget_ended(run));
         self.follow(follow_ups).await;
     }
 
@@ -195,7 +199,6 @@ impl Committer {
                     return self.held.push(Request { kind, reply, frees_slot: false, reread });
                 }
                 self.note(kind, reply, answer);
-                self.states.forget_ended(run);
             }
         }
     }

@@ -143,9 +143,14 @@ impl States {
     /// A run that has ended and that nothing is on its way for is not kept at hand: it may be forgotten at any time, and
     /// then it is no run any more.
     pub(super) fn forget_ended(&mut self, run: RunId) {
-        if self.peek(run).is_some_and(|entry| entry.busy == 0 && entry.state.status.is_terminal()) {
+        if self.has_ended(run) {
             self.forget(run);
         }
+    }
+
+    /// A run that is at hand, has ended, and is part of no batch.
+    pub(super) fn has_ended(&self, run: RunId) -> bool {
+        self.peek(run).is_some_and(|entry| entry.busy == 0 && entry.state.status.is_terminal())
     }
 
     /// A batch that the run was part of is written. Ended runs leave the cache.
