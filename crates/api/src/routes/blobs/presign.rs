@@ -42,7 +42,7 @@ enum MethodWord {
 ///
 /// Lets whoever has it download this content from the bucket itself, without a token of this server. Only where files are in a
 /// bucket; in a folder the answer is 409 `not_presignable`.
-#[utoipa::path(post, path = "/blobs/{digest}/presign", tag = "artifacts", request_body = PresignBody,
+#[utoipa::path(post, path = "/blobs/{digest}/presign", tag = "artifacts", request_body = Option<PresignBody>,
     params(("digest" = String, Path, description = "`sha256:` and 64 hexadecimal digits")),
     responses((status = 200, description = "the address", body = Presigned), NotFound, WriteProblems, Problems))]
 pub(super) async fn presign(

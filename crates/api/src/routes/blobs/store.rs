@@ -20,7 +20,7 @@ type Answer = (StatusCode, Json<StoredBlob>);
 /// The body is the content, of any type and up to `artifact_bytes`. Answers its hash when it is on disk. The same content again
 /// is stored once. What no artifact names is removed after a while.
 #[utoipa::path(post, path = "/blobs", tag = "artifacts",
-    request_body(content = String, content_type = "application/octet-stream", description = "the content"),
+    request_body(content = Option<String>, content_type = "application/octet-stream", description = "the content; none is an empty file"),
     responses(
         (status = 201, description = "it is stored", body = StoredBlob),
         (status = 200, description = "it was there already", body = StoredBlob),
@@ -36,7 +36,7 @@ pub(super) async fn store(State(state): State<AppState>, request: Request) -> Re
 /// `Expect: 100-continue`, content that is there already is not sent at all.
 #[utoipa::path(put, path = "/blobs/{digest}", tag = "artifacts",
     params(("digest" = String, Path, description = "`sha256:` and 64 hexadecimal digits")),
-    request_body(content = String, content_type = "application/octet-stream", description = "the content"),
+    request_body(content = Option<String>, content_type = "application/octet-stream", description = "the content; none is an empty file"),
     responses(
         (status = 201, description = "it is stored", body = StoredBlob),
         (status = 200, description = "it was there already", body = StoredBlob),
