@@ -12,7 +12,7 @@ use milepost_core::json::Json;
 use milepost_core::limits::Limits;
 use milepost_core::plan::{Action, Plan, PlanStep, Rebuild, Runtime};
 use milepost_core::record::EventRow;
-use milepost_core::run::{Command, RunState, Signal, StartRun, Starting};
+use milepost_core::run::{Command, RunState, Signal, StartRun, Starting, check_payload};
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_core::trace::TraceContext;
@@ -464,6 +464,7 @@ impl Engine {
         let context = milepost_core::run::Context::new(self.clock.now(), 0, &self.limits);
         let start = self.start_run(plan, new, context.draw_run_id())?;
         let start = StartRun { rebuild: both(start.rebuild, rebuild), ..start };
+        check_payload(plan, &start.payload, &self.limits)?;
         Ok(Starting::check(start, plan.clone(), &context)?)
     }
 

@@ -66,7 +66,7 @@ pub use checkpoint::{CHECKPOINT_FORMAT, UnreadableCheckpoint};
 pub use look::{ItemCounts, ResolvedInput, unknown_step};
 pub use patch::{PatchEffects, PatchRun};
 pub use preview::{ItemsPreview, Preview, StepOutlook, StepPreview, WhyRun};
-pub use start::{SlotQuestion, StartRun, Starting};
+pub use start::{SlotQuestion, StartRun, Starting, check_payload};
 pub use state::{RunState, TimerChange};
 pub use waiting::WaitsFor;
 

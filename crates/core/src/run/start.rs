@@ -12,6 +12,7 @@ use crate::event::{BaseRun, Body, Event, ParentStep, Queued};
 use crate::expression::{Scope, StepOutputs};
 use crate::id::{OrgId, RunId};
 use crate::json::Json;
+use crate::limits::Limits;
 use crate::plan::{Concurrency, OnLimit, Plan, Rebuild, StepIndex};
 use crate::status::RunStatus;
 use crate::time::Timestamp;
@@ -55,22 +56,12 @@ pub struct Starting {
 }
 
 impl Starting {
-    /// Checks all that can be checked without the database.
+    /// Checks what is cheap to check without the database. [`check_payload`] comes before it: it may take time.
     ///
     /// # Errors
-    /// The payload is too large, is not what `params` asks for, or some other limit is passed.
+    /// The concurrency key has no value, or a limit is passed.
     pub fn check(request: StartRun, plan: Arc<Plan>, context: &Context<'_>) -> Result<Starting, Rejection> {
         let limits = context.limits;
-        if request.payload.len() > limits.payload_bytes {
-            return Err(invalid(
-                "payload_too_large",
-                format!(
-                    "the payload has {} bytes, the limit is {}; store the data elsewhere and pass a reference to it",
-                    request.payload.len(),
-                    limits.payload_bytes
-                ),
-            ));
-        }
         if request.request_id.as_ref().is_some_and(|id| id.is_empty() || id.chars().count() > limits.name_chars) {
             return Err(invalid("bad_request_id", format!("a request id has 1 to {} characters", limits.name_chars)));
         }
@@ -83,12 +74,12 @@ impl Starting {
                 ),
             ));
         }
-        let payload = canonical::parse_strict(request.payload.as_str(), limits.json_depth)
-            .map_err(|error| invalid("bad_payload", format!("the payload: {error}")))?;
-        check_params(&plan, &payload)?;
         let slot_key = match &plan.concurrency {
             None => None,
-            Some(concurrency) => Some(evaluate_key(concurrency, &payload, &request, &plan, context)?),
+            Some(concurrency) => {
+                let payload = parse(&request.payload, limits)?;
+                Some(evaluate_key(concurrency, &payload, &request, &plan, context)?)
+            }
         };
         Ok(Starting { request, plan, slot_key })
     }
@@ -230,14 +221,35 @@ fn has_room(concurrency: &Concurrency, held: u32, key: Option<&str>) -> Result<b
     }
 }
 
-fn check_params(plan: &Plan, payload: &Value) -> Result<(), Rejection> {
+/// Checks a payload: its size, that it is JSON as we take it, and that it is what `params` asks for. The time that takes
+/// depends on the schema, so a caller does it where nobody waits for it.
+///
+/// # Errors
+/// Says what is wrong with the payload.
+pub fn check_payload(plan: &Plan, payload: &Json, limits: &Limits) -> Result<(), Rejection> {
+    if payload.len() > limits.payload_bytes {
+        return Err(invalid(
+            "payload_too_large",
+            format!(
+                "the payload has {} bytes, the limit is {}; store the data elsewhere and pass a reference to it",
+                payload.len(),
+                limits.payload_bytes
+            ),
+        ));
+    }
+    let payload = parse(payload, limits)?;
     let Some(schema) = &plan.params else { return Ok(()) };
-    let problems = schema.check(payload);
+    let problems = schema.check(&payload);
     if problems.is_empty() {
         return Ok(());
     }
     let list: Vec<String> = problems.iter().map(ToString::to_string).collect();
     Err(invalid("payload_invalid", format!("the payload is not what `params` asks for: {}", list.join("; "))))
+}
+
+fn parse(payload: &Json, limits: &Limits) -> Result<Value, Rejection> {
+    canonical::parse_strict(payload.as_str(), limits.json_depth)
+        .map_err(|error| invalid("bad_payload", format!("the payload: {error}")))
 }
 
 struct NoSteps;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use milepost_core::event::ErrorInfo;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::plan::Plan;
-use milepost_core::run::{ChildOutcome, ChildStart, Command, Context, RunState, StartRun, Starting};
+use milepost_core::run::{ChildOutcome, ChildStart, Command, Context, RunState, StartRun, Starting, check_payload};
 use milepost_store::rows::{NewHead, StatusWrite};
 
 use super::decide::{FollowUp, FollowUps};
@@ -28,7 +28,8 @@ impl Committer {
         let asks_request = start.request_id.is_some();
         let (now, entropy) = (self.parts.clock.now(), self.next_entropy());
         let context = Context::new(now, entropy, &self.parts.limits);
-        let starting = match Starting::check(start, plan, &context) {
+        let checked = check_payload(&plan, &start.payload, &self.parts.limits);
+        let starting = match checked.and_then(|()| Starting::check(start, plan, &context)) {
             Ok(starting) => starting,
             Err(rejection) => return self.start_rejected(rejection.into(), kind, reply, with, follow_ups),
         };

@@ -12,7 +12,7 @@ use crate::event::ParentStep;
 use crate::id::{NodeId, OrgId, RunId};
 use crate::limits::Limits;
 use crate::plan::Plan;
-use crate::run::{Context, Rejection, StartRun, Starting};
+use crate::run::{Context, Rejection, StartRun, Starting, check_payload};
 
 /// How a run is started.
 pub(super) struct Start {
@@ -65,6 +65,7 @@ impl Start {
 
     pub(super) fn try_begin(self) -> Result<Run, Rejection> {
         let context = Context::new(START, 7, &self.limits);
+        check_payload(&self.plan, &self.request.payload, &self.limits)?;
         let starting = Starting::check(self.request.clone(), self.plan.clone(), &context)?;
         let held = starting.question(START).map(|_| self.held);
         let (state, decision) = starting.begin(held, &context)?;
