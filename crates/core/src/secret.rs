@@ -3,10 +3,105 @@
 //!
 //! **Invariant:** no message about a reference quotes it: who writes a secret in its place must not find it in an error.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde_json::Value;
+
 /// What every reference begins with.
 pub const SCHEME: &str = "secret://";
 /// Variables with such names are Milepost's own: no step gets them from the server, and no secret takes their place.
 pub const RESERVED_PREFIX: &str = "MILEPOST_";
+
+/// What stands around the name of a secret in a text that it is put into.
+const OPEN: &str = "{{secret:";
+const CLOSE: &str = "}}";
+
+/// The first `{{secret:NAME}}` of a text: where it stands, and the name.
+#[must_use]
+pub fn placeholder(text: &str) -> Option<(Range<usize>, &str)> {
+    let start = text.find(OPEN)?;
+    let name = start + OPEN.len();
+    let end = name + text[name..].find(CLOSE)?;
+    Some((start..end + CLOSE.len(), text[name..end].trim()))
+}
+
+/// Where the document itself wrote `{{secret:NAME}}` in an input. Whatever else looks like one came from values: from
+/// payloads, items and outputs, whose authors must not choose where secrets go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placeholders {
+    /// JSON pointers to texts, and where in each of them placeholders begin, in order.
+    texts: BTreeMap<String, Vec<usize>>,
+}
+
+impl Placeholders {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+
+    /// Where they begin in the text that a JSON pointer leads to.
+    #[must_use]
+    pub fn at(&self, pointer: &str) -> &[usize] {
+        self.texts.get(pointer).map_or(&[], Vec::as_slice)
+    }
+
+    /// The texts below a JSON pointer, and the one that it leads to: how each is reached from there.
+    pub fn below<'a>(&'a self, pointer: &'a str) -> impl Iterator<Item = (&'a str, &'a [usize])> {
+        let inside = |rest: &str| rest.is_empty() || rest.starts_with('/');
+        self.texts.iter().filter_map(move |(text, offsets)| {
+            text.strip_prefix(pointer).filter(|rest| inside(rest)).map(|rest| (rest, offsets.as_slice()))
+        })
+    }
+
+    /// Notes those of a literal that begins at `offset` of the text at `pointer`.
+    pub(crate) fn note(&mut self, pointer: &str, literal: &str, offset: usize) {
+        let mut from = 0;
+        while let Some((span, _)) = placeholder(&literal[from..]) {
+            self.texts.entry(pointer.to_owned()).or_default().push(offset + from + span.start);
+            from += span.end;
+        }
+    }
+
+    /// Those of a constant.
+    #[must_use]
+    pub fn of(value: &Value) -> Placeholders {
+        let mut found = Placeholders::default();
+        found.note_all(&mut String::new(), value);
+        found
+    }
+
+    /// Notes those of all texts in a constant.
+    pub(crate) fn note_all(&mut self, pointer: &mut String, value: &Value) {
+        let length = pointer.len();
+        match value {
+            Value::String(text) => self.note(pointer, text, 0),
+            Value::Array(items) => items.iter().enumerate().for_each(|(index, item)| {
+                push_segment(pointer, &index.to_string());
+                self.note_all(pointer, item);
+                pointer.truncate(length);
+            }),
+            Value::Object(map) => map.iter().for_each(|(key, item)| {
+                push_segment(pointer, key);
+                self.note_all(pointer, item);
+                pointer.truncate(length);
+            }),
+            _ => {}
+        }
+    }
+}
+
+/// Makes a JSON pointer one step longer.
+pub fn push_segment(pointer: &mut String, segment: &str) {
+    pointer.push('/');
+    for c in segment.chars() {
+        match c {
+            '~' => pointer.push_str("~0"),
+            '/' => pointer.push_str("~1"),
+            c => pointer.push(c),
+        }
+    }
+}
 
 /// Which secret, and which version of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{EvalError, Expression, Scope};
 use crate::plan::StepIndex;
+use crate::secret::{Placeholders, placeholder, push_segment};
 
 /// A JSON value with expressions inside, compiled.
 #[derive(Debug, PartialEq)]
@@ -14,6 +15,7 @@ pub struct Template {
     root: Part,
     steps: Vec<StepIndex>,
     sees_run: bool,
+    has_placeholders: bool,
 }
 
 /// One value of a template. Subtrees without expressions are one constant.
@@ -41,13 +43,32 @@ impl Template {
         });
         steps.sort_unstable();
         steps.dedup();
-        Template { root, steps, sees_run }
+        let has_placeholders = root.has_placeholders();
+        Template { root, steps, sees_run, has_placeholders }
     }
 
     /// # Errors
     /// One of its expressions could not be evaluated.
     pub fn render(&self, scope: &Scope<'_>) -> Result<Value, EvalError> {
         self.root.render(scope)
+    }
+
+    /// Whether secrets are to be put into literal parts of it.
+    #[must_use]
+    pub fn has_placeholders(&self) -> bool {
+        self.has_placeholders
+    }
+
+    /// Where literal parts say that secrets are to be put, in the value that it renders to.
+    ///
+    /// # Errors
+    /// As [`Template::render`].
+    pub fn placeholders(&self, scope: &Scope<'_>) -> Result<Placeholders, EvalError> {
+        let mut found = Placeholders::default();
+        if self.has_placeholders {
+            self.root.note_placeholders(scope, &mut String::new(), &mut found)?;
+        }
+        Ok(found)
     }
 
     /// The steps it refers to; sorted, without repeats.
@@ -108,6 +129,39 @@ impl Part {
         }
     }
 
+    fn has_placeholders(&self) -> bool {
+        match self {
+            Part::Constant(value) => !Placeholders::of(value).is_empty(),
+            Part::Value(_) => false,
+            Part::Text(pieces) => pieces.iter().any(Piece::has_placeholder),
+            Part::List(items) => items.iter().any(Part::has_placeholders),
+            Part::Map(entries) => entries.iter().any(|(_, item)| item.has_placeholders()),
+        }
+    }
+
+    fn note_placeholders(
+        &self,
+        scope: &Scope<'_>,
+        pointer: &mut String,
+        found: &mut Placeholders,
+    ) -> Result<(), EvalError> {
+        let length = pointer.len();
+        let mut inside = |segment: &str, item: &Part| {
+            push_segment(pointer, segment);
+            let noted = item.note_placeholders(scope, pointer, found);
+            pointer.truncate(length);
+            noted
+        };
+        match self {
+            Part::Constant(value) => found.note_all(pointer, value),
+            Part::Value(_) => {}
+            Part::Text(pieces) => note_in_text(pieces, scope, pointer, found)?,
+            Part::List(items) => items.iter().enumerate().try_for_each(|(i, item)| inside(&i.to_string(), item))?,
+            Part::Map(entries) => entries.iter().try_for_each(|(key, item)| inside(key, item))?,
+        }
+        Ok(())
+    }
+
     /// Shows every expression in it.
     fn visit(&self, see: &mut dyn FnMut(&Expression)) {
         match self {
@@ -136,6 +190,28 @@ fn render_text(pieces: &[Piece], scope: &Scope<'_>) -> Result<String, EvalError>
         }
     }
     Ok(out)
+}
+
+impl Piece {
+    fn has_placeholder(&self) -> bool {
+        matches!(self, Piece::Literal(text) if placeholder(text).is_some())
+    }
+}
+
+/// Where a literal stands in the text depends on how long the values before it are; nothing else of them counts.
+fn note_in_text(pieces: &[Piece], scope: &Scope<'_>, pointer: &str, found: &mut Placeholders) -> Result<(), EvalError> {
+    let Some(last) = pieces.iter().rposition(Piece::has_placeholder) else { return Ok(()) };
+    let mut offset = 0;
+    for piece in &pieces[..=last] {
+        match piece {
+            Piece::Literal(text) => {
+                found.note(pointer, text, offset);
+                offset += text.len();
+            }
+            value @ Piece::Value(_) => offset += render_text(std::slice::from_ref(value), scope)?.len(),
+        }
+    }
+    Ok(())
 }
 
 /// A piece of a text, before its expression is compiled.

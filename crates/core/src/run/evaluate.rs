@@ -12,6 +12,7 @@ use crate::hash::Digest;
 use crate::json::Json;
 use crate::limits::Limits;
 use crate::plan::StepIndex;
+use crate::secret::Placeholders;
 use crate::status::SkipReason;
 
 const EXPRESSION_FAILED: &str = "expression_failed";
@@ -58,6 +59,7 @@ pub(super) struct Input {
     pub(super) value: Value,
     pub(super) json: Json,
     pub(super) hash: Digest,
+    pub(super) placeholders: Placeholders,
 }
 
 impl Input {
@@ -75,7 +77,7 @@ impl Input {
             ));
         }
         let hash = Digest::of(text.as_bytes());
-        Ok(Input { value, json: Json::trusted(text), hash })
+        Ok(Input { value, json: Json::trusted(text), hash, placeholders: Placeholders::default() })
     }
 }
 
@@ -88,7 +90,27 @@ impl RunState {
             Some(value) => value.clone(),
             None => self.render(template, step, limits)?,
         };
-        Input::of(value, limits).map_err(NoValue::Failed)
+        let placeholders = match template.has_placeholders() {
+            true => self.placeholders_of(template, step, limits)?,
+            false => Placeholders::default(),
+        };
+        let input = Input::of(value, limits).map_err(NoValue::Failed)?;
+        Ok(Input { placeholders, ..input })
+    }
+
+    fn placeholders_of(
+        &mut self,
+        template: &Template,
+        step: StepRef,
+        limits: &Limits,
+    ) -> Result<Placeholders, NoValue> {
+        if let Some(value) = template.constant() {
+            return Ok(Placeholders::of(value));
+        }
+        let item = self.item_value(step, limits)?;
+        self.with_scope(template.steps(), item.as_ref(), step.item, limits, |scope| {
+            template.placeholders(scope).map_err(|error| NoValue::expression(error.message))
+        })
     }
 
     /// The value of a step's concurrency key.

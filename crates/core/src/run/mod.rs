@@ -55,6 +55,7 @@ use crate::id::{NodeId, RunId, SignalId};
 use crate::json::Json;
 use crate::limits::Limits;
 use crate::plan::{CacheScope, Plan, StepIndex};
+use crate::secret::Placeholders;
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
 
@@ -255,6 +256,8 @@ pub struct Task {
     /// `shots[3]`.
     pub step_id: String,
     pub input: Json,
+    /// Where the document wrote that secrets are to be put into the input.
+    pub placeholders: Placeholders,
     /// The trace of whoever started the run.
     pub trace: Option<TraceContext>,
 }

@@ -51,6 +51,7 @@ impl Decider<'_> {
             index: step.step,
             step_id: step.name(&self.state.plan),
             input: input.json,
+            placeholders: input.placeholders,
             trace: self.state.trace,
         }))
     }
