@@ -94,7 +94,7 @@ impl Default for Config {
             inline_concurrency: 256,
             cached_bytes: 32 * 1024 * 1024,
             node_lease_ms: 10_000,
-            skills: Skills::built_in(&BuiltInOptions { shell: false, private_addresses: false }),
+            skills: Skills::built_in(&BuiltInOptions::default()),
             clock: Arc::new(SystemClock),
             log: None,
             secrets: SecretsConfig::default(),

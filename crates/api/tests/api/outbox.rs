@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use milepost_api::Settings;
-use milepost_engine::{Config, OutboxConfig, PushConfig};
+use milepost_engine::{Config, Egress, OutboxConfig, PushConfig};
 use serde_json::{Value, json};
 
 use super::Api;
@@ -41,7 +41,7 @@ async fn receive(State(receiver): State<Receiver>, body: Bytes) -> StatusCode {
 }
 
 async fn server(max_tries: u32) -> Api {
-    let push = PushConfig { private_addresses: true, ..PushConfig::default() };
+    let push = PushConfig { egress: Egress { private_addresses: true, proxy: None }, ..PushConfig::default() };
     Api::open(Settings::default(), Config { push, outbox: OutboxConfig { max_tries }, ..Config::default() }).await
 }
 

@@ -10,9 +10,9 @@ use reqwest::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::egress::explain;
 use crate::executor::check_output;
 use crate::secrets::Redactor;
-use crate::skills::explain;
 use crate::workers::redacted;
 
 /// What stands around an output.

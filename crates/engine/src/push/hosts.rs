@@ -19,6 +19,8 @@ const FAILURES: u32 = 5;
 /// For how long at first; twice as long each time it fails again, up to the longest.
 const OPEN_MS: u64 = 5_000;
 const LONGEST_OPEN_MS: u64 = 60_000;
+/// With so many hosts, those that only have failures to their name are forgotten: documents choose the names.
+const MANY: usize = 10_000;
 /// When somebody who found no room may ask again.
 const FULL_MS: u64 = 1_000;
 
@@ -96,6 +98,9 @@ impl Hosts {
     /// Who finds no room says so before anybody can give some back.
     fn enter_as(self: &Arc<Self>, host: &Arc<str>, now: Timestamp, waits: bool) -> Result<Slot, Timestamp> {
         let mut by_name = self.lock();
+        if by_name.len() >= MANY && !by_name.contains_key(host) {
+            forget_idle(&mut by_name, now);
+        }
         let state = by_name.entry(host.clone()).or_default();
         let full = state.under_way >= state.limit(self.per_host);
         let again = state.open_until.filter(|until| *until > now).or_else(|| full.then(|| now.plus_ms(FULL_MS)));
@@ -140,6 +145,14 @@ impl Hosts {
     /// When the next host that is waited for may be tried.
     pub(crate) fn next_probe(&self) -> Option<Timestamp> {
         self.lock().values().filter(|state| state.wanted).filter_map(|state| state.open_until).min()
+    }
+}
+
+/// Hosts that have a request under way or steps in line stay; of the others those that may be tried go first.
+fn forget_idle(by_name: &mut HashMap<Arc<str>, Host>, now: Timestamp) {
+    by_name.retain(|_, host| host.under_way > 0 || host.wanted || host.is_open(now));
+    if by_name.len() >= MANY {
+        by_name.retain(|_, host| host.under_way > 0 || host.wanted);
     }
 }
 
@@ -222,5 +235,17 @@ mod tests {
         assert_eq!(hosts.next_probe(), Some(until));
         assert!(!hosts.take_probe(NOW) && hosts.take_probe(until) && !hosts.take_probe(until));
         assert_eq!(hosts.next_probe(), None);
+    }
+
+    #[test]
+    fn hosts_that_failed_are_not_remembered_without_end() {
+        let (hosts, kept) = hosts();
+        let _slot = hosts.enter(&kept, NOW).unwrap();
+        for n in 0..2 * MANY {
+            let host: Arc<str> = format!("{n}.example").into();
+            (0..FAILURES).for_each(|_| fail(&hosts, &host, NOW));
+        }
+        let by_name = hosts.lock();
+        assert!(by_name.len() <= MANY && by_name.contains_key(&kept), "{}", by_name.len());
     }
 }

@@ -33,23 +33,23 @@ use milepost_store::rows::TaskRow;
 use crate::artifacts::Artifacts;
 use crate::clock::Clock;
 use crate::committer::{Inbox, RequestKind, queue_of, restore};
+use crate::egress::{explain, names_private_address};
 use crate::error::EngineError;
 use crate::executor::leaving;
 use crate::outbox::{PushOrder, Tried};
 use crate::plans::Plans;
 use crate::secrets::{Redactor, Secrets};
-use crate::skills::{SkillError, client_builder, explain, names_private_address, private_literal};
+use crate::skills::SkillError;
 use crate::step::learning;
 use crate::workers::{Handed, Leases, Redacting, Standing, WorkerTask};
 use answer::Answer;
 pub use config::PushConfig;
 pub(crate) use hosts::{Hosts, Slot};
+use sign::Delivery;
 
 /// Who has the leases of steps that are pushed.
 pub(crate) const WORKER: &str = "push";
 
-/// Who cannot be reached by then is not there.
-const CONNECT: Duration = Duration::from_secs(10);
 /// How long to wait when the database cannot be reached.
 const STORE_AWAY: Duration = Duration::from_millis(250);
 
@@ -227,6 +227,8 @@ impl Pusher {
             index: step.step,
             step_id: step.name(&plan),
             input: input.json,
+            // Receivers are given secrets by name.
+            placeholders: Default::default(),
             trace: state.trace,
         };
         let lease = Lease { worker: WORKER.into(), nonce: token.nonce };
@@ -240,11 +242,15 @@ impl Pusher {
         let (plan, org, token) = (handed.plan.clone(), handed.org, handed.token());
         let step = plan.step(handed.task.index);
         let (workflow, queue) = (&*plan.name, &*queue_of(step));
+        let env = self.secrets.env_of(step)?;
         let secrets = self.secrets.resolve(org, workflow, queue, &step.secrets).await?;
         let named: Vec<_> =
             push.signing_secrets.iter().map(|reference| (reference.clone(), reference.clone())).collect();
-        let keys = match named.is_empty() {
-            true => self.config.signing_secrets.clone(),
+        let keys: Vec<String> = match named.is_empty() {
+            true => {
+                let host = host_of(&push.url);
+                self.config.signing_secrets.iter().map(|key| sign::key_of_host(key, &host)).collect()
+            }
             false => {
                 let keys = self.secrets.resolve(org, workflow, queue, &named).await?;
                 keys.iter().map(|key| key.value.expose().to_owned()).collect()
@@ -253,7 +259,7 @@ impl Pusher {
         let redactor = secrets.redactor_with(keys.iter().map(|key| ("signing_secret", key.as_str()))).map(Arc::new);
         self.leases.set_redactor(&token, &redactor);
         let given = secrets.iter().map(|secret| (secret.name.to_string(), secret.value.expose().to_owned())).collect();
-        let task = handed.into_task(self.secrets.env_of(step), given);
+        let task = handed.into_task(env, given);
         Ok(Request { body: body::of(&task), task, keys, redactor })
     }
 
@@ -265,29 +271,27 @@ impl Pusher {
             Ok(url) => url,
             Err(error) => return refused("push_rejected", format!("`{}` is no URL: {error}", push.url)),
         };
-        if !self.config.private_addresses
-            && let Some(message) = url.host_str().and_then(private_literal)
-        {
+        if let Some(message) = url.host_str().and_then(|host| self.config.egress.private_literal(host)) {
             return refused("private_address", message);
         }
-        let client = self.client.get_or_init(|| {
-            let builder = client_builder(self.config.private_addresses).connect_timeout(CONNECT);
-            builder.build().map_err(|error| format!("no HTTP client: {error}"))
-        });
+        let client = self.client.get_or_init(|| self.config.egress.client());
         let again = |error: String| Answer::Again { error, not_before: None, host_failed: true };
         let client = match client {
             Ok(client) => client,
             Err(error) => return again(error.clone()),
         };
-        let now = self.clock.now();
+        let id = uuid::Uuid::now_v7();
+        let unix_seconds = self.clock.now().0 / 1_000_000;
+        let signature = Delivery { id, unix_seconds, url: url.as_str(), body }.signature(keys);
         let mut request = client
             .post(url)
             .timeout(time)
             .header("content-type", "application/json")
+            .header(sign::DELIVERY, id.to_string())
             .header("milepost-task-id", task.task.to_string())
             .header("idempotency-key", format!("{}/{}/{}", task.task, task.logical_attempt, task.engine_attempt))
             .header("traceparent", &task.traceparent);
-        if let Some(signature) = sign::signature(keys, now.0 / 1_000_000, body) {
+        if let Some(signature) = signature {
             request = request.header(sign::HEADER, signature);
         }
         match request.body(body.clone()).send().await {
@@ -371,6 +375,13 @@ impl Pusher {
             }
         }
     }
+}
+
+/// The host that a request goes to, with its port unless that is the usual one.
+fn host_of(url: &str) -> String {
+    let Ok(url) = reqwest::Url::parse(url) else { return String::new() };
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 fn done(reported: Reported, result: &'static str) -> Tried {

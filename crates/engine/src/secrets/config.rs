@@ -1,8 +1,9 @@
-//! Where secrets are looked for.
+//! Where secrets are looked for, and which variables steps may be given besides.
 
 use std::path::PathBuf;
 
 use super::keys::Keyring;
+use super::variables::AllowedVariables;
 
 /// The places, each optional, asked in this order.
 #[derive(Clone, Debug)]
@@ -13,6 +14,8 @@ pub struct SecretsConfig {
     pub folder: Option<PathBuf>,
     /// Variables of this process that begin so.
     pub env_prefix: Option<String>,
+    /// Other variables of this process that steps may be given.
+    pub env_allowed: AllowedVariables,
 }
 
 impl SecretsConfig {
@@ -23,6 +26,7 @@ impl SecretsConfig {
 impl Default for SecretsConfig {
     fn default() -> SecretsConfig {
         let (keys, folder) = Default::default();
-        SecretsConfig { keys, folder, env_prefix: Some(SecretsConfig::ENV_PREFIX.to_owned()) }
+        let env_prefix = Some(SecretsConfig::ENV_PREFIX.to_owned());
+        SecretsConfig { keys, folder, env_prefix, env_allowed: AllowedVariables::harmless() }
     }
 }

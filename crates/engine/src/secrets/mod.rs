@@ -14,6 +14,7 @@ mod keys;
 mod places;
 mod redact;
 mod value;
+mod variables;
 mod vault;
 
 use std::collections::{BTreeMap, HashMap};
@@ -39,6 +40,7 @@ pub use keys::{Keyring, NotAKey};
 pub use places::cut_line_break;
 pub use redact::Redactor;
 pub use value::{Resolved, ResolvedSecret, SecretValue};
+pub use variables::AllowedVariables;
 pub use vault::{Rotated, SecretAccess, SecretSet};
 
 /// What restrictions call the steps that a server carries out itself.
@@ -113,23 +115,45 @@ impl Secrets {
         tokio::time::timeout(PATIENCE, all).await.map_err(late)?
     }
 
-    /// The variables of this process that a step declares and may have, those that are set.
-    #[must_use]
-    pub fn env_of(&self, step: &PlanStep) -> Vec<(String, String)> {
-        let is_ours = |name: &str| {
-            let prefix = self.config.env_prefix.as_deref();
-            name.starts_with(RESERVED_PREFIX) || prefix.is_some_and(|prefix| name.starts_with(prefix))
-        };
-        let names = step.env.iter().filter(|name| !is_ours(name));
-        names.filter_map(|name| Some((name.to_string(), std::env::var(&**name).ok()?))).collect()
+    /// The variables of this process that a step declares, those that are set.
+    ///
+    /// # Errors
+    /// `env_not_allowed`: it declares one that it may not have, set or not.
+    pub fn env_of(&self, step: &PlanStep) -> Result<Vec<(String, String)>, SkillError> {
+        if let Some(name) = step.env.iter().find(|name| !self.may_have(name)) {
+            let message = format!(
+                "this server gives steps no variable `{name}` of its environment; whoever keeps the server may allow it by \
+                 env.allowed or MILEPOST_ENV_ALLOWED"
+            );
+            return Err(SkillError::fatal("env_not_allowed", message));
+        }
+        let set = |name: &Arc<str>| Some((name.to_string(), std::env::var(&**name).ok()?));
+        Ok(step.env.iter().filter_map(set).collect())
     }
 
-    /// What a step's variables are, without telling it: the hash of each that is set.
+    /// Whether a variable may reach a step. What is Milepost's own never does.
+    fn may_have(&self, name: &str) -> bool {
+        let is_ours = name.starts_with(RESERVED_PREFIX)
+            || self.config.env_prefix.as_deref().is_some_and(|prefix| name.starts_with(prefix));
+        !is_ours && self.config.env_allowed.has(name)
+    }
+
+    /// What a step's variables are, without telling it: the fingerprint of each that is set.
     pub(crate) fn env_hashes(&self, step: &PlanStep) -> BTreeMap<Arc<str>, Option<Digest>> {
-        let given = self.env_of(step);
-        let hash =
-            |name: &str| given.iter().find(|(set, _)| set == name).map(|(_, value)| Digest::of(value.as_bytes()));
+        let value = |name: &str| std::env::var(name).ok().filter(|_| self.may_have(name));
+        let hash = |name: &str| value(name).map(|value| self.env_fingerprint(name, &value));
         step.env.iter().map(|name| (name.clone(), hash(name))).collect()
+    }
+
+    /// A short value would be found by its plain hash, and keys of results are shown. Without a key of its own, a server has
+    /// nothing that the next process, or the next node, would have, too.
+    fn env_fingerprint(&self, name: &str, value: &str) -> Digest {
+        match self.config.keys.is_empty() {
+            true => Digest::of(value.as_bytes()),
+            false => {
+                Digest::of_parts([b"variable".as_slice(), &*self.fingerprint_key, name.as_bytes(), value.as_bytes()])
+            }
+        }
     }
 
     /// Which versions of secrets a step would be given. One that cannot be told at once is like no other.

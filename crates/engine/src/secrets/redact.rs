@@ -49,7 +49,8 @@ impl Redactor {
         }
     }
 
-    /// JSON without secrets in its texts and keys. `None`: there were none.
+    /// JSON without secrets in its texts and keys. `None`: there were none. A text that cannot be read as JSON is searched as
+    /// it stands.
     #[must_use]
     pub fn json(&self, json: &str) -> Option<String> {
         // A value with characters that JSON may write in many ways is found once they are read.
@@ -57,7 +58,9 @@ impl Redactor {
         if is_plain {
             return None;
         }
-        let before: Value = serde_json::from_str(json).ok()?;
+        let Ok(before) = serde_json::from_str::<Value>(json) else {
+            return self.patterns.is_match(json).then(|| self.patterns.replace_all(json, &self.marks));
+        };
         let after = self.value(before.clone());
         (after != before).then(|| after.to_string())
     }
@@ -188,6 +191,11 @@ mod tests {
             assert_eq!(redactor.json(json).as_deref(), Some(r#"{"a":["x [redacted: KEY]"]}"#));
         }
         assert_eq!(redactor.json(r#"{"12\"34ä": 1}"#).as_deref(), Some(r#"{"[redacted: KEY]":1}"#));
+        for unreadable in [r#"{"s": "\ud800", "leak": "hunter2!"}"#, r#"{"n": 1e999, "leak": "hunter2!"}"#, "{hunter2!"]
+        {
+            let found = Redactor::new([("KEY", "hunter2!")].into_iter()).unwrap().json(unreadable).unwrap();
+            assert!(found.contains("[redacted: KEY]") && !found.contains("hunter2"), "{found}");
+        }
         let digits = Redactor::new([("PIN", "1234")].into_iter()).unwrap();
         assert_eq!(digits.json(r#"{"n": 123456}"#), None, "numbers are left alone");
     }

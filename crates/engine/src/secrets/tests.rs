@@ -27,6 +27,7 @@ impl Kept {
             folder: Some(self.folder.path().to_owned()),
             // What cargo sets for tests.
             env_prefix: Some("CARGO_PKG_".to_owned()),
+            env_allowed: AllowedVariables::default(),
         };
         Secrets::new(self.store.clone(), self.clock.clone(), config, Limits::default())
     }
@@ -224,10 +225,40 @@ async fn a_row_that_was_put_elsewhere_does_not_open() {
     assert_eq!(get(&secrets, "secret://b").await, "secret_unavailable");
 }
 
+fn step_with(env: &str) -> milepost_core::document::Loaded {
+    let source = format!("{{name: x, steps: {{a: {{skill: noop, env: [{env}]}}}}}}");
+    milepost_core::document::load(&source, &Limits::default()).unwrap()
+}
+
+fn with_variables(allowed: &str, keys: &str) -> Secrets {
+    let kept = Kept::new();
+    let mut secrets = kept.secrets(keys);
+    secrets.config.env_allowed = allowed.parse().unwrap();
+    secrets
+}
+
 #[test]
-fn the_variables_of_the_server_itself_reach_no_step() {
-    let source = "{name: x, steps: {a: {skill: noop, env: [CARGO_PKG_NAME, CARGO_MANIFEST_DIR, NOT_SET_AT_ALL]}}}";
-    let loaded = milepost_core::document::load(source, &Limits::default()).unwrap();
-    let env = Kept::new().secrets("").env_of(&loaded.plan.steps[0]);
-    assert_eq!(env.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["CARGO_MANIFEST_DIR"]);
+fn only_variables_that_are_allowed_reach_a_step() {
+    let secrets = with_variables("CARGO_*, NOT_SET_AT_ALL", "");
+    let env = |names: &str| secrets.env_of(&step_with(names).plan.steps[0]);
+    let given = env("CARGO_MANIFEST_DIR, NOT_SET_AT_ALL").unwrap();
+    assert_eq!(given.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["CARGO_MANIFEST_DIR"]);
+    // `CARGO_PKG_…` is where these tests have their secrets.
+    for refused in ["PATH", "ALSO_NOT_SET", "CARGO_PKG_NAME"] {
+        let error = env(refused).unwrap_err();
+        assert_eq!((error.code.as_str(), error.retryable), ("env_not_allowed", false), "{refused}");
+        assert!(error.message.contains(refused) && error.message.contains("env.allowed"), "{}", error.message);
+    }
+    assert!(with_variables("", "").env_of(&step_with("LANG").plan.steps[0]).is_err());
+}
+
+#[test]
+fn a_variable_cannot_be_guessed_by_its_fingerprint() {
+    let step = step_with("CARGO_MANIFEST_DIR, PATH");
+    let hashes = |keys: &str| with_variables("CARGO_*", keys).env_hashes(&step.plan.steps[0]);
+    let known = hashes(&key("0a"));
+    let plain = Digest::of(env!("CARGO_MANIFEST_DIR").as_bytes());
+    assert!(known["CARGO_MANIFEST_DIR"].is_some_and(|hash| hash != plain) && known["PATH"].is_none());
+    assert_eq!(known, hashes(&key("0a")), "the same for whoever has the key");
+    assert_ne!(known, hashes(&key("0b")));
 }

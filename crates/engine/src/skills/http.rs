@@ -1,19 +1,23 @@
 //! `http`: one request. Addresses of the own machine and of private networks are refused unless they are allowed.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use milepost_core::secret::push_segment;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::placeholder::{fill, fill_url, fill_value};
+use super::placeholder::Filling;
 use super::{SkillError, Skills};
-use crate::secrets::Resolved;
+use crate::egress::{Egress, explain, names_private_address};
 
 /// More than this of an answer is not read.
 const BODY_BYTES: usize = 1024 * 1024;
+/// Larger headers of an answer are refused.
+const HEADER_BYTES: usize = 64 * 1024;
+/// How long a request may take, if the step does not say how long it may.
+const PATIENCE: Duration = Duration::from_secs(60);
 const TRACEPARENT: &str = "traceparent";
 
 #[derive(Deserialize)]
@@ -35,13 +39,18 @@ impl Input {
         }
     }
 
-    /// With the secrets that it names.
-    fn filled(self, secrets: &Resolved) -> Result<Input, SkillError> {
-        let headers = self.headers.into_iter().map(|(name, value)| Ok((name, fill(&value, secrets)?)));
+    /// With the secrets that the document puts into it.
+    fn filled(self, filling: Filling<'_>) -> Result<Input, SkillError> {
+        let header = |(name, value): (String, String)| {
+            let mut pointer = "/headers".to_owned();
+            push_segment(&mut pointer, &name);
+            let value = filling.text(&value, &pointer)?;
+            Ok((name, value))
+        };
         Ok(Input {
-            url: fill_url(&self.url, secrets)?,
-            headers: headers.collect::<Result<_, SkillError>>()?,
-            body: self.body.map(|body| fill_value(body, secrets)).transpose()?,
+            url: filling.url(&self.url, "/url")?,
+            headers: self.headers.into_iter().map(header).collect::<Result<_, SkillError>>()?,
+            body: self.body.map(|body| filling.value(body, "/body")).transpose()?,
             method: self.method,
         })
     }
@@ -51,41 +60,43 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-pub(super) fn register(skills: &mut Skills, private_addresses: bool) {
+pub(super) fn register(skills: &mut Skills, egress: &Egress) {
     // Built once, at the first call: most programs never make one.
-    let client = Arc::new(std::sync::OnceLock::new());
+    let client = Arc::new(OnceLock::new());
+    let egress = Arc::new(egress.clone());
     skills.add("http", move |context, mut input: Input| {
-        let client = client.clone();
+        let (client, egress) = (client.clone(), egress.clone());
         async move {
+            let client: &Result<reqwest::Client, String> = client.get_or_init(|| egress.client());
+            let client = client.as_ref().map_err(|message| SkillError::new("http_failed", message))?;
+            let filling = Filling { secrets: &context.secrets, placeholders: &context.placeholders };
+            input = input.filled(filling)?;
             input.pass_on(context.traceparent());
-            let client = client.get_or_init(|| build_client(private_addresses)).as_ref().map_err(Clone::clone)?;
-            call(client, input.filled(&context.secrets)?, private_addresses).await
+            // A step that says how long it may take is ended when that is over, whatever it does.
+            let limit = context.timeout_ms.is_none().then_some(PATIENCE);
+            call(client, &egress, input, limit).await
         }
     });
 }
 
-fn build_client(private_addresses: bool) -> Result<reqwest::Client, SkillError> {
-    client_builder(private_addresses)
-        .build()
-        .map_err(|error| SkillError::new("http_failed", format!("no HTTP client: {error}")))
-}
-
-/// A client that follows no redirects, and finds no private addresses unless they are allowed. An address that is written
-/// into a URL is not looked up: `private_literal` tells.
-pub(crate) fn client_builder(private_addresses: bool) -> reqwest::ClientBuilder {
-    let builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
-    if private_addresses { builder } else { builder.dns_resolver(Arc::new(PublicOnly)) }
-}
-
-async fn call(client: &reqwest::Client, input: Input, private_addresses: bool) -> Result<Value, SkillError> {
+async fn call(
+    client: &reqwest::Client,
+    egress: &Egress,
+    input: Input,
+    limit: Option<Duration>,
+) -> Result<Value, SkillError> {
     let url = reqwest::Url::parse(&input.url)
         .map_err(|error| SkillError::fatal("bad_input", format!("`{}` is no URL: {error}", input.url)))?;
-    if !private_addresses {
-        refuse_private_literal(&url)?;
+    let host = url.host_str().ok_or_else(|| SkillError::fatal("bad_input", "the URL has no host"))?;
+    if let Some(message) = egress.private_literal(host) {
+        return Err(SkillError::fatal("private_address", message));
     }
     let method = reqwest::Method::from_bytes(input.method.to_uppercase().as_bytes())
         .map_err(|_| SkillError::fatal("bad_input", format!("`{}` is no HTTP method", input.method)))?;
     let mut request = client.request(method, url);
+    if let Some(limit) = limit {
+        request = request.timeout(limit);
+    }
     for (name, value) in &input.headers {
         request = request.header(name, value);
     }
@@ -96,6 +107,11 @@ async fn call(client: &reqwest::Client, input: Input, private_addresses: bool) -
     };
     let response = request.send().await.map_err(failed)?;
     let status = response.status();
+    let header_bytes: usize = response.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if header_bytes > HEADER_BYTES {
+        let message = format!("the headers of the answer have more than {HEADER_BYTES} bytes");
+        return Err(SkillError::fatal("http_headers_too_large", message));
+    }
     let headers: BTreeMap<String, String> = response
         .headers()
         .iter()
@@ -114,126 +130,27 @@ async fn call(client: &reqwest::Client, input: Input, private_addresses: bool) -
 async fn read_body(mut response: reqwest::Response) -> Result<Value, SkillError> {
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        bytes.extend_from_slice(&chunk);
-        if bytes.len() > BODY_BYTES {
+        if bytes.len() + chunk.len() > BODY_BYTES {
             return Err(SkillError::fatal(
                 "http_body_too_large",
                 format!("the answer has more than {BODY_BYTES} bytes"),
             ));
         }
+        bytes.extend_from_slice(&chunk);
     }
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned())))
 }
 
 fn failed(error: reqwest::Error) -> SkillError {
+    if error.is_timeout() && !error.is_connect() {
+        let message = format!(
+            "there was no whole answer within {} seconds; a step that may take longer says so by `timeout_ms`",
+            PATIENCE.as_secs()
+        );
+        return SkillError::new("timeout", message);
+    }
     match explain(error) {
         message if names_private_address(&message) => SkillError::fatal("private_address", message),
         message => SkillError::new("http_failed", message),
-    }
-}
-
-/// What went wrong, and why. Says nothing of the address: there may be secrets in it, and the step's input has it.
-pub(crate) fn explain(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut message = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(inner) = cause {
-        message = format!("{message}: {inner}");
-        cause = inner.source();
-    }
-    message
-}
-
-/// It went wrong because the address is private.
-pub(crate) fn names_private_address(message: &str) -> bool {
-    message.contains(PRIVATE)
-}
-
-const PRIVATE: &str = "is an address of this machine or of a private network; allow it with --allow-private-http";
-
-/// An address written into the URL is never resolved, so it is looked at here.
-fn refuse_private_literal(url: &reqwest::Url) -> Result<(), SkillError> {
-    let Some(host) = url.host_str() else {
-        return Err(SkillError::fatal("bad_input", "the URL has no host"));
-    };
-    match private_literal(host) {
-        Some(message) => Err(SkillError::fatal("private_address", message)),
-        None => Ok(()),
-    }
-}
-
-/// What is wrong with a host that is a private address.
-pub(crate) fn private_literal(host: &str) -> Option<String> {
-    let address = host.trim_matches(['[', ']']).parse::<IpAddr>().ok()?;
-    is_private(address).then(|| format!("{address} {PRIVATE}"))
-}
-
-/// Resolves names to public addresses only; checked where the connection is made, so a second answer cannot slip by.
-#[derive(Debug)]
-struct PublicOnly;
-
-impl Resolve for PublicOnly {
-    fn resolve(&self, name: Name) -> Resolving {
-        Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            if let Some(private) = found.iter().find(|address| is_private(address.ip())) {
-                return Err(format!("{} ({}) {PRIVATE}", name.as_str(), private.ip()).into());
-            }
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
-    }
-}
-
-fn is_private(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => {
-            let [a, b, ..] = v4.octets();
-            v4.is_private()
-                || v4.is_loopback()
-                || v4.is_link_local()
-                || v4.is_unspecified()
-                || v4.is_broadcast()
-                || v4.is_multicast()
-                || v4.is_documentation()
-                || a == 0
-                // Shared address space of carriers, and addresses kept for later.
-                || (a == 100 && (64..128).contains(&b))
-                || a >= 240
-        }
-        IpAddr::V6(v6) => is_private_v6(v6),
-    }
-}
-
-fn is_private_v6(v6: Ipv6Addr) -> bool {
-    match v6.to_ipv4() {
-        Some(v4) => is_private(IpAddr::V4(v4)) || v6.is_loopback() || v6.is_unspecified(),
-        None => v6.is_unique_local() || v6.is_unicast_link_local() || v6.is_multicast(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_of_the_own_machine_and_of_private_networks_are_private() {
-        for text in [
-            "127.0.0.1",
-            "10.1.2.3",
-            "192.168.0.1",
-            "172.16.9.9",
-            "169.254.169.254",
-            "0.0.0.0",
-            "100.64.0.1",
-            "::1",
-            "fd00::1",
-            "fe80::1",
-            "::ffff:10.0.0.1",
-        ] {
-            assert!(is_private(text.parse().unwrap()), "{text}");
-        }
-        for text in ["93.184.216.34", "2606:4700::1111"] {
-            assert!(!is_private(text.parse().unwrap()), "{text}");
-        }
     }
 }

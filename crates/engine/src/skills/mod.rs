@@ -14,15 +14,16 @@ use futures::future::BoxFuture;
 use milepost_core::event::ErrorInfo;
 use milepost_core::id::RunId;
 use milepost_core::json::Json;
+use milepost_core::secret::Placeholders;
 use milepost_core::time::Timestamp;
 use milepost_core::trace::{SpanId, TraceContext};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::egress::Egress;
 use crate::logs::AttemptLog;
 use crate::secrets::Resolved;
 pub(crate) use files::Files;
-pub(crate) use http::{client_builder, explain, names_private_address, private_literal};
 
 /// Skills that every engine has. The last three need no executor and are the core's own.
 pub const BUILT_IN: &[&str] = &["noop", "echo", "fail", "shell", "http", "sleep", "wait", "workflow"];
@@ -101,6 +102,10 @@ pub struct SkillContext {
     pub env: Vec<(String, String)>,
     /// The secrets that the step refers to.
     pub secrets: Resolved,
+    /// Where the document says that they go.
+    pub(crate) placeholders: Arc<Placeholders>,
+    /// How long the step may take.
+    pub(crate) timeout_ms: Option<u64>,
     /// The trace of whoever started the run.
     pub(crate) trace: Option<TraceContext>,
     pub(crate) log: Arc<AttemptLog>,
@@ -152,7 +157,7 @@ impl Skills {
         if options.shell {
             shell::register(&mut skills);
         }
-        http::register(&mut skills, options.private_addresses);
+        http::register(&mut skills, &options.egress);
         skills
     }
 
@@ -206,10 +211,10 @@ impl fmt::Debug for Skills {
 }
 
 /// What the built-in skills may do.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct BuiltInOptions {
     /// `shell` runs programs of this machine.
     pub shell: bool,
-    /// `http` may call loopback and private addresses.
-    pub private_addresses: bool,
+    /// What `http` may call.
+    pub egress: Egress,
 }

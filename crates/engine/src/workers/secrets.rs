@@ -15,22 +15,15 @@ use crate::executor::redacted_outcome;
 use crate::secrets::{Redactor, Resolved};
 use crate::skills::SkillError;
 
+/// Names and values.
+type Pairs = Vec<(String, String)>;
+
 impl Engine {
-    /// A step as its worker is given it. One whose secrets it may not have, or nobody has, fails instead.
+    /// A step as its worker is given it. One whose secrets or variables it may not have, or nobody has, fails instead.
     pub(super) async fn for_worker(&self, handed: Handed) -> Option<WorkerTask> {
-        let plan = handed.plan.clone();
-        let step = plan.step(handed.task.index);
-        let env = self.secrets().env_of(step);
-        if handed.has_no_secrets() {
-            return Some(handed.into_task(env, Vec::new()));
-        }
         let token = handed.token();
-        match self.secrets_of(handed.org, &plan, step).await {
-            Ok(resolved) => {
-                self.leases.set_redactor(&token, &resolved.redactor().map(Arc::new));
-                let given = resolved.iter().map(|secret| (secret.name.to_string(), secret.value.expose().to_owned()));
-                Some(handed.into_task(env, given.collect()))
-            }
+        match self.given(&handed).await {
+            Ok((env, secrets)) => Some(handed.into_task(env, secrets)),
             Err(error) => {
                 let outcome = Outcome::Failed(error.into());
                 let command = Command::Report { task: token.task, nonce: token.nonce, outcome };
@@ -38,6 +31,19 @@ impl Engine {
                 None
             }
         }
+    }
+
+    /// Variables and secrets of a step.
+    async fn given(&self, handed: &Handed) -> Result<(Pairs, Pairs), SkillError> {
+        let step = handed.plan.step(handed.task.index);
+        let env = self.secrets().env_of(step)?;
+        if handed.has_no_secrets() {
+            return Ok((env, Vec::new()));
+        }
+        let resolved = self.secrets_of(handed.org, &handed.plan, step).await?;
+        self.leases.set_redactor(&handed.token(), &resolved.redactor().map(Arc::new));
+        let given = resolved.iter().map(|secret| (secret.name.to_string(), secret.value.expose().to_owned()));
+        Ok((env, given.collect()))
     }
 
     async fn secrets_of(&self, org: OrgId, plan: &Plan, step: &PlanStep) -> Result<Resolved, SkillError> {

@@ -11,7 +11,7 @@ use super::Exchange;
 const LATELY_MS: u64 = 60_000;
 /// A worker is noted once in so long.
 const NOTED_EVERY_MS: u64 = 5_000;
-/// With more than so many, those that are gone are forgotten.
+/// No more than so many are remembered: workers choose their names.
 const MANY: usize = 10_000;
 
 #[derive(Debug, Default)]
@@ -31,8 +31,11 @@ impl SeenWorkers {
         if seen.get(&exchange.worker).is_some_and(|seen| now.ms_since(seen.at) < NOTED_EVERY_MS) {
             return;
         }
-        if seen.len() > MANY {
+        if seen.len() >= MANY && !seen.contains_key(&exchange.worker) {
             seen.retain(|_, seen| now.ms_since(seen.at) < LATELY_MS);
+            if seen.len() >= MANY {
+                return;
+            }
         }
         let (queues, skills) = (exchange.queues.clone(), exchange.skills.clone());
         seen.insert(exchange.worker.clone(), Seen { at: now, queues, skills });

@@ -162,12 +162,12 @@ async fn variables_and_secrets_are_told_without_their_values(home: Home) {
     let document = r#"
 name: keyed
 steps:
-  a: {skill: echo, input: 1, cache: {enabled: true}, env: [NOT_SET_IN_TESTS], secrets: {TOKEN: "secret://t"}}
+  a: {skill: echo, input: 1, cache: {enabled: true}, env: [LC_NOT_SET], secrets: {TOKEN: "secret://t"}}
 "#;
     let (only, _) = run(&engine, document, NewRun::default()).await;
     let told = why(&engine, only, "a").await;
     let preimage = told.preimage.unwrap().to_value();
-    assert_eq!(preimage["env"], json!({"NOT_SET_IN_TESTS": null}));
+    assert_eq!(preimage["env"], json!({"LC_NOT_SET": null}));
     assert!(preimage["secrets"]["TOKEN"].is_string(), "{preimage}");
 }
 

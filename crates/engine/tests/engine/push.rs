@@ -8,8 +8,8 @@ use milepost_core::status::RunStatus;
 use milepost_engine::secrets::{SecretAccess, SecretsConfig};
 use milepost_engine::workers::{Outcome, WorkerResult};
 use milepost_engine::{
-    Clock as _, Config, Engine, EngineError, ManualClock, NewRun, OutboxConfig, OutboxItem, OutboxStatus, PushConfig,
-    list_outbox,
+    Clock as _, Config, Egress, Engine, EngineError, ManualClock, NewRun, OutboxConfig, OutboxItem, OutboxStatus,
+    PushConfig, list_outbox,
 };
 use milepost_store::Store;
 use milepost_store::rows::OutboxFilter;
@@ -53,8 +53,9 @@ on! {
 }
 
 pub(crate) fn server() -> Config {
-    let push = PushConfig { signing_secrets: vec![KEY.to_owned()], private_addresses: true, ..PushConfig::default() };
-    Config { workers: true, node_lease_ms: 1000, push, ..config() }
+    let push = PushConfig { signing_secrets: vec![KEY.to_owned()], egress: private(), ..PushConfig::default() };
+    let secrets = SecretsConfig { env_allowed: "CARGO_*".parse().unwrap(), ..SecretsConfig::default() };
+    Config { workers: true, node_lease_ms: 1000, push, secrets, ..config() }
 }
 
 /// A server whose clock only the test moves.
@@ -473,7 +474,7 @@ async fn a_server_that_ends_in_good_order_hands_its_deliveries_over(home: Home) 
 async fn private_addresses_are_refused_unless_they_are_allowed() {
     let receiver = Receiver::answering([Reply::status(204)]).await;
     let config = server();
-    let push = PushConfig { private_addresses: false, ..config.push.clone() };
+    let push = PushConfig { egress: Egress::default(), ..config.push.clone() };
     let engine = Home::memory().open(Config { push, ..config }).await;
     for url in [receiver.url.clone(), receiver.url.replace("127.0.0.1", "localhost")] {
         let document = format!("{{name: p, steps: {{a: {{skill: s, runtime: push, push: {{url: '{url}'}}}}}}}}");
@@ -499,7 +500,22 @@ async fn requests_are_signed_with_every_key_while_one_is_changed() {
     let engine = Home::memory().open(Config { push, ..config }).await;
     let (_, status) = run(&engine, &receiver.document(""), NewRun::default()).await;
     assert_eq!(status, RunStatus::Completed, "the receiver still has the old one");
-    assert_eq!(receiver.received()[0].header("milepost-signature").matches("v1=").count(), 2);
+    assert_eq!(receiver.received()[0].header("milepost-signature").matches("v2=").count(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_request_has_a_delivery_of_its_own() {
+    let receiver = Receiver::answering([Reply::status(503), Reply::status(204)]).await;
+    let (config, clock) = by_hand();
+    let engine = Home::memory().open(config).await;
+    let id = start(&engine, &receiver.document(""), NewRun::default()).await;
+    assert_eq!(ended_by_hand(&engine, &clock, id).await, RunStatus::Completed);
+    let received = receiver.received();
+    let told = |name: &str| [received[0].header(name).to_owned(), received[1].header(name).to_owned()];
+    let [first, second] = told("milepost-delivery");
+    assert_ne!(first, second, "one that came before is no news");
+    let [first, second] = told("idempotency-key");
+    assert_eq!(first, second, "the work is the same");
 }
 
 /// Whichever call to the database fails, or is answered by nobody, the step is pushed and ends once.
@@ -581,7 +597,9 @@ async fn a_receiver_has_its_secrets_and_nothing_that_is_kept_does() {
 async fn a_step_may_have_a_key_of_its_own() {
     let receiver = Receiver::answering([Reply::status(204)]).await;
     let home = Home::memory();
-    let engine = with_secrets(&home, &[("hooks/ours", KEY), ("hooks/other", "a key of somebody else")]).await;
+    // It is used as it is; the server's own is not.
+    let ours = receiver.key();
+    let engine = with_secrets(&home, &[("hooks/ours", &ours), ("hooks/other", KEY)]).await;
     let pushed = |keys: &str| {
         format!(
             "{{name: p, steps: {{a: {{skill: s, runtime: push, push: {{url: '{}', signing_secret: {keys}}}}}}}}}",

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
@@ -82,6 +82,12 @@ impl Receiver {
         Receiver { url, shared }
     }
 
+    /// What requests to this host are signed with.
+    pub(crate) fn key(&self) -> String {
+        let host = self.url.trim_start_matches("http://").trim_end_matches("/hook");
+        hmac(KEY.as_bytes(), &[host.as_bytes()])
+    }
+
     /// A document of one step that is pushed here, with further keys.
     pub(crate) fn document(&self, more: &str) -> String {
         format!("{{name: pushed, steps: {{a: {{skill: s, runtime: push, push: {{url: '{}'}}{more}}}}}}}", self.url)
@@ -102,8 +108,8 @@ impl Receiver {
     }
 }
 
-async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
-    if !is_signed(&headers, &body) {
+async fn receive(State(shared): State<Arc<Shared>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+    if !is_signed(&headers, uri.path(), &body) {
         return (StatusCode::UNAUTHORIZED, "the signature is wrong").into_response();
     }
     let body = serde_json::from_slice(&body).unwrap();
@@ -126,13 +132,19 @@ async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: By
     response
 }
 
-fn is_signed(headers: &HeaderMap, body: &[u8]) -> bool {
-    let Some(header) = headers.get("milepost-signature").and_then(|header| header.to_str().ok()) else { return false };
-    let mut parts = header.split(',').filter_map(|part| part.split_once('='));
+/// As docs/push.md says it: the key of this host, over time, delivery, address and body.
+fn is_signed(headers: &HeaderMap, path: &str, body: &[u8]) -> bool {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let host = header("host");
+    let mut parts = header("milepost-signature").split(',').filter_map(|part| part.split_once('='));
     let Some(("t", time)) = parts.next() else { return false };
-    let mut mac = Hmac::<Sha256>::new_from_slice(KEY.as_bytes()).unwrap();
-    mac.update(format!("{time}.").as_bytes());
-    mac.update(body);
-    let expected: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    parts.any(|(name, value)| name == "v1" && value == expected)
+    let signed = format!("{time}\n{}\nhttp://{host}{path}\n", header("milepost-delivery"));
+    let expected = hmac(hmac(KEY.as_bytes(), &[host.as_bytes()]).as_bytes(), &[signed.as_bytes(), body]);
+    parts.any(|(name, value)| name == "v2" && value == expected)
+}
+
+fn hmac(key: &[u8], parts: &[&[u8]]) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+    parts.iter().for_each(|part| mac.update(part));
+    mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -17,6 +17,7 @@ on! {
         what_a_step_tells_of_its_secrets_is_redacted,
         a_step_without_its_secret_does_not_begin,
         an_http_step_names_its_secrets,
+        a_value_that_looks_like_a_placeholder_is_sent_as_it_is,
     ],
     postgres: [what_a_step_tells_of_its_secrets_is_redacted]
 }
@@ -130,10 +131,13 @@ async fn a_step_without_its_secret_does_not_begin(home: Home) {
     }
 }
 
-async fn an_http_step_names_its_secrets(home: Home) {
+type Seen = Arc<Mutex<Vec<String>>>;
+
+/// A server that keeps the address, the key and the body of what it is sent, and answers with them.
+async fn echoing() -> (String, Seen, tokio::task::JoinHandle<std::io::Result<()>>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen: Seen = Arc::default();
     let see = seen.clone();
     let answer = move |request: axum::extract::Request| async move {
         let (parts, body) = request.into_parts();
@@ -143,6 +147,11 @@ async fn an_http_step_names_its_secrets(home: Home) {
         said
     };
     let server = tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+    (url, seen, server)
+}
+
+async fn an_http_step_names_its_secrets(home: Home) {
+    let (url, seen, server) = echoing().await;
     let engine = open(&home, |config| config).await;
     let document = format!(
         "
@@ -166,5 +175,65 @@ steps:
     let kept = serde_json::to_string(&engine.step(id, "a").await.unwrap()).unwrap();
     assert!(kept.contains("Bearer {{secret:KEY}}") && kept.contains("[redacted: KEY]"), "{kept}");
     assert!(!kept.contains("hunter2"), "{kept}");
+    server.abort();
+}
+
+/// Whoever writes a payload, or what an earlier step returns, does not choose where secrets go.
+async fn a_value_that_looks_like_a_placeholder_is_sent_as_it_is(home: Home) {
+    let (url, seen, server) = echoing().await;
+    let engine = open(&home, |config| config).await;
+    let document = format!(
+        "
+name: h
+defaults: {{secrets: {{KEY: 'secret://audio/api-key'}}}}
+steps:
+  before: {{skill: echo, input: '${{{{ payload }}}}'}}
+  literal:
+    skill: http
+    input:
+      method: POST
+      url: '{url}/literal?c=${{{{ payload.comment }}}}&k={{{{secret:KEY}}}}'
+      headers: {{x-key: '${{{{ payload.comment }}}} {{{{secret:KEY}}}} ${{{{ payload.comment }}}}'}}
+      body: {{text: 'New: ${{{{ payload.comment }}}}', all: '${{{{ payload }}}}', key: '{{{{secret:KEY}}}}'}}
+  output:
+    skill: http
+    input:
+      method: POST
+      url: '{url}/output'
+      headers: {{x-key: '${{{{ steps.before.output.comment }}}}'}}
+      body: '${{{{ steps.before.output.comment }}}} ${{{{ steps.before.output.comment }}}} {{{{secret:KEY}}}}'
+  items:
+    skill: http
+    foreach: '${{{{ [payload.comment, payload.open] }}}}'
+    input: {{method: POST, url: '{url}/items', headers: {{x-key: none}}, body: '${{{{ item }}}}secret:KEY}}}}'}}
+  whole: {{skill: http, input: '${{{{ payload.request }}}}'}}
+"
+    );
+    let comment = "{{secret:KEY}}";
+    let request =
+        json!({"method": "POST", "url": format!("{url}/whole"), "headers": {"x-key": comment}, "body": [comment]});
+    let payload = json!({"comment": comment, "open": "{{", "request": request});
+    let new = NewRun { payload: milepost_core::json::Json::of(&payload), ..NewRun::default() };
+    let (id, status) = run(&engine, &document, new).await;
+    assert_eq!(status, RunStatus::Completed, "{:?}", engine.run(id).await.unwrap().steps);
+    let sent = |path: &str| {
+        let seen = seen.lock().unwrap();
+        let mut of: Vec<String> = seen.iter().filter(|said| said.starts_with(path)).cloned().collect();
+        of.sort();
+        of.join("\n")
+    };
+    let literal = sent("/literal");
+    assert!(literal.starts_with("/literal?c={{secret:KEY}}&k=hunter2%20"), "{literal}");
+    assert!(literal.contains(r#""{{secret:KEY}} hunter2 \"and\" more {{secret:KEY}}""#), "{literal}");
+    assert!(literal.contains(r#""text":"New: {{secret:KEY}}""#), "{literal}");
+    assert!(literal.contains(r#""key":"hunter2 \"and\" more""#), "{literal}");
+    assert_eq!(literal.matches("hunter2").count(), 3, "{literal}");
+    let output = sent("/output");
+    assert!(output.ends_with("{{secret:KEY}} {{secret:KEY}} hunter2 \"and\" more"), "{output}");
+    assert_eq!(output.matches("hunter2").count(), 1, "{output}");
+    for path in ["/items", "/whole"] {
+        let other = sent(path);
+        assert!(other.contains("{{secret:KEY}}") && !other.contains("hunter2"), "{other}");
+    }
     server.abort();
 }

@@ -12,7 +12,7 @@ use milepost_core::run::Signal;
 use milepost_core::status::RunStatus;
 use milepost_engine::skills::{BuiltInOptions, SkillError, Skills};
 use milepost_engine::view::RunView;
-use milepost_engine::{Clock as _, Config, Engine, NewRun, SystemClock, diagnose};
+use milepost_engine::{Clock as _, Config, Egress, Engine, NewRun, SystemClock, diagnose};
 use milepost_store::Store;
 use milepost_store::memory::MemoryStore;
 use milepost_store::postgres::PostgresStore;
@@ -150,9 +150,14 @@ impl Gate {
     }
 }
 
+/// This machine may be called.
+pub(crate) fn private() -> Egress {
+    Egress { private_addresses: true, proxy: None }
+}
+
 /// Built-in skills with `shell`.
 pub(crate) fn config() -> Config {
-    Config { skills: Skills::built_in(&BuiltInOptions { shell: true, private_addresses: true }), ..Config::default() }
+    Config { skills: Skills::built_in(&BuiltInOptions { shell: true, egress: private() }), ..Config::default() }
 }
 
 pub(crate) trait WithGate {

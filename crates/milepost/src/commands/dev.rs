@@ -8,6 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 use console::style;
 use milepost_engine::Engine;
+use milepost_engine::secrets::AllowedVariables;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -47,6 +48,10 @@ pub(crate) struct Dev {
     /// Deploy the documents in this folder now and whenever they change; may be repeated, and may be a file
     #[arg(long, value_name = "DIR")]
     watch: Vec<PathBuf>,
+    /// Let steps have this variable of the environment, or those that begin so (`APP_*`), besides a few harmless ones; may be
+    /// repeated [env: MILEPOST_ENV_ALLOWED]
+    #[arg(long, value_name = "NAME")]
+    allow_env: Vec<AllowedVariables>,
     /// Say nothing of the runs that begin and end
     #[arg(long, short)]
     quiet: bool,
@@ -105,12 +110,13 @@ impl Dev {
             data: Some(self.data.clone()),
             allow_shell: Some(true),
             allow_private_http: Some(true),
+            env_allowed: self.allow_env.iter().cloned().reduce(AllowedVariables::and),
             drain_seconds: Some(DRAIN_SECONDS),
             limits: context.limit_flags(&self.limits),
             ..Layer::default()
         };
         let environment = environment::read_few(|name| std::env::var(name).ok())?;
-        Ok(ServerConfig::new(&Layers { file: None, environment, flags })?)
+        Ok(ServerConfig::new(&Layers { file: None, environment, flags })?.with_harmless_variables())
     }
 
     /// What goes on beside the server: documents are watched, runs are told.

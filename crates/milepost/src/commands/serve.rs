@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use milepost_api::KnownToken;
+use milepost_engine::secrets::AllowedVariables;
 
 use crate::config::values::{KindRetention, Listen, MostBytes, RedisUrl, Retention};
 use crate::config::{Layer, Layers, ServerConfig, environment, file, shown};
@@ -55,6 +56,9 @@ pub(crate) struct Serve {
     /// Let `http` steps call loopback and private addresses [env: MILEPOST_ALLOW_PRIVATE_HTTP]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     allow_private_http: Option<bool>,
+    /// Let steps have this variable of the environment, or those that begin so (`APP_*`); may be repeated [env: MILEPOST_ENV_ALLOWED]
+    #[arg(long, value_name = "NAME")]
+    allow_env: Vec<AllowedVariables>,
     /// Let in whoever has the token of this hash, under this name; may be repeated [env: MILEPOST_TOKEN_HASHES]
     #[arg(long = "token-hash", value_name = "[NAME=]sha256:HASH")]
     token_hashes: Vec<KnownToken>,
@@ -135,6 +139,7 @@ impl Serve {
             inline_concurrency: self.concurrency,
             allow_shell: self.allow_shell,
             allow_private_http: self.allow_private_http,
+            env_allowed: self.allow_env.iter().cloned().reduce(AllowedVariables::and),
             drain_seconds: self.drain_seconds,
             tokens: Some(self.token_hashes.clone()).filter(|hashes| !hashes.is_empty()),
             insecure_no_auth: self.insecure_no_auth,

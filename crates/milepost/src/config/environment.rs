@@ -36,9 +36,11 @@ pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, R
     })
 }
 
-/// Only where secrets are looked for, blobs are kept and Redis is.
+/// Only where secrets are looked for, blobs are kept and Redis is, which way requests go, and which variables steps may have.
 pub(crate) fn read_places(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, Refusal> {
-    with_places(Layer::default(), variable)
+    let given = |setting: Setting| variable(setting.variable).filter(|text| !text.trim().is_empty());
+    let env_allowed = parsed(&given, settings::ENV_ALLOWED)?;
+    with_places(Layer { env_allowed, ..Layer::default() }, &variable)
 }
 
 fn with_places(layer: Layer, variable: impl Fn(&str) -> Option<String>) -> Result<Layer, Refusal> {
@@ -47,6 +49,7 @@ fn with_places(layer: Layer, variable: impl Fn(&str) -> Option<String>) -> Resul
         blobs: given(settings::BLOBS),
         redis: parsed(&given, settings::REDIS)?,
         cache_redis_ttl: parsed(&given, settings::CACHE_REDIS_TTL)?,
+        http_proxy: parsed(&given, settings::HTTP_PROXY)?,
         secrets_key: parsed(&given, settings::SECRETS_KEY)?,
         secrets_key_file: given(settings::SECRETS_KEY_FILE).map(Into::into),
         secrets_folder: given(settings::SECRETS_FOLDER).map(Into::into),
@@ -55,8 +58,8 @@ fn with_places(layer: Layer, variable: impl Fn(&str) -> Option<String>) -> Resul
     })
 }
 
-/// Only the variables that OpenTelemetry gave their names, which mean the same to every program, and what requests are
-/// signed with, which belongs in no file.
+/// Only the variables that OpenTelemetry gave their names, which mean the same to every program, what requests are signed
+/// with, which belongs in no file, and which other variables steps may be given.
 pub(crate) fn read_few(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, Refusal> {
     let given = |setting: Setting| variable(setting.variable).filter(|text| !text.trim().is_empty());
     Ok(Layer {
@@ -64,6 +67,7 @@ pub(crate) fn read_few(variable: impl Fn(&str) -> Option<String>) -> Result<Laye
         traces_headers: parsed(&given, settings::TRACES_HEADERS)?,
         service_name: given(settings::SERVICE_NAME),
         push_secrets: parsed(&given, settings::PUSH_SECRET)?,
+        env_allowed: parsed(&given, settings::ENV_ALLOWED)?,
         ..Layer::default()
     })
 }
@@ -145,6 +149,8 @@ mod tests {
             ("MILEPOST_LOG_FORMAT", "xml"),
             ("MILEPOST_SECRETS_KEY", "hunter2"),
             ("MILEPOST_PUSH_SECRET", "hunter2"),
+            ("MILEPOST_HTTP_PROXY", "ftp://:hunter2@h"),
+            ("MILEPOST_ENV_ALLOWED", "A-B"),
             ("MILEPOST_PUSH_PER_HOST", "0"),
             ("MILEPOST_OUTBOX_MAX_TRIES", "0"),
         ] {

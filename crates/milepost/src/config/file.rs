@@ -8,14 +8,14 @@ use std::str::FromStr;
 
 use milepost_api::KnownToken;
 use milepost_core::limits::Limits;
-use milepost_engine::secrets::Keyring;
+use milepost_engine::secrets::{AllowedVariables, Keyring};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::layer::Layer;
 use super::values::{
-    BlobGrace, ChainDepth, Grace, Headers, KindRetention, Lasting, Listen, LogFormat, MostBytes, PushSecrets, RedisUrl,
-    Retention,
+    BlobGrace, ChainDepth, Grace, Headers, KindRetention, Lasting, Listen, LogFormat, MostBytes, ProxyUrl, PushSecrets,
+    RedisUrl, Retention,
 };
 use crate::output::error::Refusal;
 
@@ -37,6 +37,8 @@ struct File {
     allow_private_http: Option<bool>,
     drain_seconds: Option<u64>,
     auth: Auth,
+    http: Http,
+    env: Env,
     secrets: Secrets,
     push: Push,
     outbox: Outbox,
@@ -54,6 +56,20 @@ struct File {
 struct Auth {
     tokens: Option<Vec<Hash>>,
     insecure_no_auth: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Http {
+    #[serde(deserialize_with = "text")]
+    proxy: Option<ProxyUrl>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Env {
+    #[serde(deserialize_with = "names")]
+    allowed: Option<AllowedVariables>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -139,6 +155,11 @@ fn text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<
     String::deserialize(from)?.parse().map(Some).map_err(D::Error::custom)
 }
 
+/// A list of names of variables.
+fn names<'de, D: Deserializer<'de>>(from: D) -> Result<Option<AllowedVariables>, D::Error> {
+    Vec::<String>::deserialize(from)?.join(",").parse().map(Some).map_err(D::Error::custom)
+}
+
 /// Reads the file that is named, or the one in this folder if there is one.
 pub(crate) fn read(named: Option<&Path>) -> Result<Option<(PathBuf, Layer)>, Refusal> {
     let path = named.unwrap_or(Path::new(DEFAULT));
@@ -166,6 +187,8 @@ fn parse(source: &str) -> Result<Layer, toml::de::Error> {
         inline_concurrency: file.inline_concurrency,
         allow_shell: file.allow_shell,
         allow_private_http: file.allow_private_http,
+        http_proxy: file.http.proxy,
+        env_allowed: file.env.allowed,
         drain_seconds: file.drain_seconds,
         tokens: file.auth.tokens.map(|hashes| hashes.into_iter().map(|hash| hash.0).collect()),
         insecure_no_auth: file.auth.insecure_no_auth,
@@ -231,7 +254,7 @@ mod tests {
         let layer = parse(&format!(
             "listen = '0.0.0.0:80'\ndb = 'a.db'\ndata = 'd'\nblobs = 's3://b'\nredis = 'redis://h'\ninline_concurrency = 3\nallow_shell = true\n\
              allow_private_http = false\ndrain_seconds = 5\n[auth]\ntokens = ['{hash}', 'ci={hash}']\ninsecure_no_auth = true\n\
-             [secrets]\nkey = '{}'\nkey_file = 'k'\nfolder = '/run/secrets'\nenv_prefix = ''\n\
+             [http]\nproxy = 'http://p:3128'\n[env]\nallowed = ['REGION', 'APP_*']\n[secrets]\nkey = '{}'\nkey_file = 'k'\nfolder = '/run/secrets'\nenv_prefix = ''\n\
              [retention]\ncompleted_runs = '30d'\nblob_grace = '2d'\nartifacts = {{ checkpoint = '30d', replay = '7d' }}\n[cache]\nttl = 'off'\nbytes = '10GB'\nredis_ttl = '5m'\n[definitions]\nchain_depth = 20\ngc_grace = 'never'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
              service_name = 's'\n[log]\nformat = 'json'\n[limits]\nsteps = 10\n",
             "0a".repeat(32)
@@ -239,6 +262,8 @@ mod tests {
         .unwrap();
         assert_eq!(layer.listen.unwrap().to_string(), "0.0.0.0:80");
         assert_eq!((layer.tokens, layer.blobs.as_deref()), (Some(vec![hash.into(), named]), Some("s3://b")));
+        assert_eq!(layer.env_allowed.unwrap().to_string(), "REGION,APP_*");
+        assert_eq!(layer.http_proxy.unwrap().to_string(), "http://p:3128");
         assert_eq!(layer.retention.unwrap().to_string(), "30d");
         assert_eq!((layer.cache_ttl.unwrap().0, layer.cache_bytes.unwrap().0), (None, Some(10_000_000_000)));
         assert_eq!((layer.redis.unwrap().0.as_deref(), layer.cache_redis_ttl.unwrap().0), (Some("redis://h"), 300));
@@ -270,6 +295,8 @@ mod tests {
             ("listen = 7400", ":1:10: invalid type: integer `7400`"),
             ("inline_concurrency = 0", ":1:22: invalid value: integer `0`"),
             ("[retention]\ncompleted_runs = '9y'", ":2:18: `9y` is not a time span"),
+            ("[env]\nallowed = ['A-B']", ":2:11: `A-B` cannot be an environment variable"),
+            ("[http]\nproxy = 'h:3128'", ":2:9: a proxy is"),
             ("redis = 'h:6379'", ":1:9: the address of Redis cannot be used"),
             ("[cache]\nredis_ttl = 'off'", ":2:13: `off` is not a time span"),
             ("[cache]\nbytes = '10'", ":2:9: `10` is not a size"),

@@ -6,12 +6,12 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use milepost_api::KnownToken;
-use milepost_engine::secrets::Keyring;
+use milepost_engine::secrets::{AllowedVariables, Keyring};
 
 use super::settings::Setting;
 use super::values::{
-    BlobGrace, ChainDepth, Grace, Headers, KindRetention, Lasting, Listen, LogFormat, MostBytes, PushSecrets, RedisUrl,
-    Retention,
+    BlobGrace, ChainDepth, Grace, Headers, KindRetention, Lasting, Listen, LogFormat, MostBytes, ProxyUrl, PushSecrets,
+    RedisUrl, Retention,
 };
 
 /// What one place says; what it leaves out is left to the others.
@@ -25,6 +25,8 @@ pub(crate) struct Layer {
     pub(crate) inline_concurrency: Option<NonZeroUsize>,
     pub(crate) allow_shell: Option<bool>,
     pub(crate) allow_private_http: Option<bool>,
+    pub(crate) http_proxy: Option<ProxyUrl>,
+    pub(crate) env_allowed: Option<AllowedVariables>,
     pub(crate) drain_seconds: Option<u64>,
     pub(crate) tokens: Option<Vec<KnownToken>>,
     pub(crate) insecure_no_auth: Option<bool>,

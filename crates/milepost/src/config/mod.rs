@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use milepost_api::KnownToken;
 use milepost_core::limits::Limits;
-use milepost_engine::secrets::{Keyring, SecretsConfig};
+use milepost_engine::secrets::{AllowedVariables, Keyring, SecretsConfig};
 use milepost_engine::telemetry::{BadOtlpConfig, OtlpConfig};
 use milepost_engine::{OutboxConfig, PushConfig};
 
@@ -33,8 +33,8 @@ use crate::output::error::Refusal;
 pub(crate) use layer::{Layer, Layers, Source, Sourced};
 pub(crate) use print::shown;
 use values::{
-    BlobGrace, ChainDepth, Grace, Headers, KindRetention, Lasting, Listen, LogFormat, MostBytes, PushSecrets, RedisUrl,
-    Retention,
+    BlobGrace, ChainDepth, Grace, Headers, KindRetention, Lasting, Listen, LogFormat, MostBytes, ProxyUrl, PushSecrets,
+    RedisUrl, Retention,
 };
 
 /// Where `dev` and `serve` keep what they keep.
@@ -59,6 +59,9 @@ pub(crate) struct ServerConfig {
     pub(crate) inline_concurrency: Sourced<usize>,
     pub(crate) allow_shell: Sourced<bool>,
     pub(crate) allow_private_http: Sourced<bool>,
+    pub(crate) http_proxy: Sourced<ProxyUrl>,
+    /// Variables of the environment that steps may be given.
+    pub(crate) env_allowed: Sourced<AllowedVariables>,
     pub(crate) drain_seconds: Sourced<u64>,
     pub(crate) tokens: Sourced<Vec<KnownToken>>,
     pub(crate) insecure_no_auth: Sourced<bool>,
@@ -136,6 +139,11 @@ impl ServerConfig {
                 .map_or(Sourced::default(INLINE_CONCURRENCY), |given| given.map(Into::into)),
             allow_shell: or(layers.pick(settings::ALLOW_SHELL, |layer| layer.allow_shell), false),
             allow_private_http: or(layers.pick(settings::ALLOW_PRIVATE_HTTP, |layer| layer.allow_private_http), false),
+            http_proxy: or(layers.pick(settings::HTTP_PROXY, |layer| layer.http_proxy.clone()), ProxyUrl::OFF),
+            env_allowed: or(
+                layers.pick(settings::ENV_ALLOWED, |layer| layer.env_allowed.clone()),
+                AllowedVariables::default(),
+            ),
             drain_seconds: or(layers.pick(settings::DRAIN_SECONDS, |layer| layer.drain_seconds), DRAIN_SECONDS),
             tokens: or(layers.pick(settings::TOKENS, |layer| layer.tokens.clone()), Vec::new()),
             insecure_no_auth: or(layers.pick(settings::INSECURE_NO_AUTH, |layer| layer.insecure_no_auth), false),
@@ -202,6 +210,12 @@ impl ServerConfig {
             return Err(Refusal::new("bad_config", message));
         }
         Ok(self)
+    }
+
+    /// For whoever runs documents of his own on his own machine: steps may have harmless variables, too.
+    pub(crate) fn with_harmless_variables(mut self) -> ServerConfig {
+        self.env_allowed = self.env_allowed.map(|allowed| AllowedVariables::harmless().and(allowed));
+        self
     }
 
     /// Everybody who reaches the address may do everything.

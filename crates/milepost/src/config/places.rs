@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use milepost_engine::Egress;
 use milepost_engine::cache::RedisConfig;
 use milepost_engine::secrets::SecretsConfig;
 use milepost_store::blobs::Blobs;
@@ -27,7 +28,13 @@ impl ServerConfig {
             folder: self.secrets_folder.value.clone(),
             // Without any beginning, every variable would be a secret.
             env_prefix: Some(self.secrets_env_prefix.value.clone()).filter(|prefix| !prefix.is_empty()),
+            env_allowed: self.env_allowed.value.clone(),
         })
+    }
+
+    /// What requests of steps may reach, and by which way.
+    pub(crate) fn egress(&self) -> Egress {
+        Egress { private_addresses: self.allow_private_http.value, proxy: self.http_proxy.value.0.clone() }
     }
 
     /// The Redis in front of the database, if there is to be one.
@@ -64,6 +71,11 @@ pub(crate) fn of_command(database: &Database) -> Result<(SecretsConfig, Option<B
     Ok((config.secrets()?, config.blobs()?))
 }
 
+/// What the environment says of requests for such a command.
+pub(crate) fn egress_of_command(database: &Database, private_addresses: bool) -> Result<Egress, Refusal> {
+    Ok(Egress { private_addresses, ..config_of_command(database)?.egress() })
+}
+
 /// The Redis that the environment names for such a command.
 pub(crate) fn redis_of_command(database: &Database) -> Result<Option<RedisConfig>, Refusal> {
     config_of_command(database)?.redis()
@@ -79,7 +91,7 @@ fn config_of_command(database: &Database) -> Result<ServerConfig, Refusal> {
         flags: Layer { db: Some(db), ..Layer::default() },
         file: None,
     };
-    ServerConfig::new(&layers)
+    Ok(ServerConfig::new(&layers)?.with_harmless_variables())
 }
 
 #[cfg(test)]

@@ -67,6 +67,8 @@ impl ServerConfig {
             "inline_concurrency" => (number(self.inline_concurrency.value), &self.inline_concurrency.from),
             "allow_shell" => (Some(self.allow_shell.value.into()), &self.allow_shell.from),
             "allow_private_http" => (Some(self.allow_private_http.value.into()), &self.allow_private_http.from),
+            "http.proxy" => (text(self.http_proxy.value.to_string()), &self.http_proxy.from),
+            "env.allowed" => (Some(self.allowed_variables()), &self.env_allowed.from),
             "drain_seconds" => (number(self.drain_seconds.value), &self.drain_seconds.from),
             "auth.tokens" => (Some(self.masked_tokens()), &self.tokens.from),
             "auth.insecure_no_auth" => (Some(self.insecure_no_auth.value.into()), &self.insecure_no_auth.from),
@@ -108,6 +110,10 @@ impl ServerConfig {
     fn masked_tokens(&self) -> Value {
         let name = |token: &KnownToken| token.name.as_ref().map(|name| format!("{name}=")).unwrap_or_default();
         self.tokens.value.iter().map(|token| format!("{}sha256:{MASK}", name(token))).collect::<Vec<_>>().into()
+    }
+
+    fn allowed_variables(&self) -> Value {
+        self.env_allowed.value.iter().map(str::to_owned).collect::<Vec<_>>().into()
     }
 
     fn kept_kinds(&self) -> Value {

@@ -30,6 +30,8 @@ settings! {
     DRAIN_SECONDS: "drain_seconds", "MILEPOST_DRAIN_SECONDS", Some("--drain-seconds");
     TOKENS: "auth.tokens", "MILEPOST_TOKEN_HASHES", Some("--token-hash");
     INSECURE_NO_AUTH: "auth.insecure_no_auth", "MILEPOST_INSECURE_NO_AUTH", Some("--insecure-no-auth");
+    HTTP_PROXY: "http.proxy", "MILEPOST_HTTP_PROXY", None;
+    ENV_ALLOWED: "env.allowed", "MILEPOST_ENV_ALLOWED", Some("--allow-env");
     SECRETS_KEY: "secrets.key", "MILEPOST_SECRETS_KEY", None;
     SECRETS_KEY_FILE: "secrets.key_file", "MILEPOST_SECRETS_KEY_FILE", None;
     SECRETS_FOLDER: "secrets.folder", "MILEPOST_SECRETS_FOLDER", None;

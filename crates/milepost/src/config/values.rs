@@ -104,6 +104,42 @@ impl fmt::Debug for RedisUrl {
     }
 }
 
+/// A proxy that requests of steps go through, if any. Shown without its password.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct ProxyUrl(pub(crate) Option<String>);
+
+impl ProxyUrl {
+    pub(crate) const OFF: ProxyUrl = ProxyUrl(None);
+}
+
+impl FromStr for ProxyUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ProxyUrl, String> {
+        if text == super::OFF {
+            return Ok(ProxyUrl::OFF);
+        }
+        let known =
+            reqwest::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        match known {
+            true => Ok(ProxyUrl(Some(text.to_owned()))),
+            false => Err("a proxy is http://HOST:PORT or https://HOST:PORT, or `off`".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ProxyUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.as_deref().map_or_else(|| super::OFF.to_owned(), masked_url))
+    }
+}
+
+impl fmt::Debug for ProxyUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// How many patches a chain may have before it is made short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "u32")]

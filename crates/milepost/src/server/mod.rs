@@ -152,10 +152,7 @@ fn settings(config: &ServerConfig) -> Settings {
 }
 
 fn engine_config(config: &ServerConfig) -> Result<Config, Refusal> {
-    let skills = Skills::built_in(&BuiltInOptions {
-        shell: config.allow_shell.value,
-        private_addresses: config.allow_private_http.value,
-    });
+    let skills = Skills::built_in(&BuiltInOptions { shell: config.allow_shell.value, egress: config.egress() });
     Ok(Config {
         workers: true,
         limits: config.limits.clone(),
@@ -167,7 +164,7 @@ fn engine_config(config: &ServerConfig) -> Result<Config, Refusal> {
         blobs: config.blobs()?,
         push: PushConfig {
             signing_secrets: config.push_secrets.value.0.clone(),
-            private_addresses: config.allow_private_http.value,
+            egress: config.egress(),
             per_host: config.push_per_host.value,
         },
         outbox: OutboxConfig { max_tries: config.outbox_max_tries.value },

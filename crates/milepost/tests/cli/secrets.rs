@@ -114,7 +114,13 @@ fn only_declared_variables_reach_a_program() {
         "name: env\nsteps:\n  a: {skill: shell, env: [REGION, UNSET], input: {argv: [env], env: {OWN: mine}}}\n",
     );
     let mut command = place.command(&["run", &flow, "--db", "runs.db", "-o", "json"]);
-    let told = [("REGION", "eu"), ("OTHER", "hidden"), ("MILEPOST_SECRETS_KEY", &*"0a".repeat(32)), ("TZ", "UTC")];
+    let told = [
+        ("REGION", "eu"),
+        ("OTHER", "hidden"),
+        ("MILEPOST_SECRETS_KEY", &*"0a".repeat(32)),
+        ("TZ", "UTC"),
+        ("MILEPOST_ENV_ALLOWED", "UNSET"),
+    ];
     let ours = [("MILEPOST_DB", "other.db"), ("MILEPOST_SECRET_AUDIO_API_KEY", "hidden"), ("MILEPOST_TOKEN", "hidden")];
     let ran = Ran::from(command.envs(told).envs(ours).output().unwrap());
     assert_eq!(ran.code, 0, "{}", ran.err);

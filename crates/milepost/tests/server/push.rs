@@ -198,17 +198,31 @@ fn blocks(language: &str) -> Vec<String> {
     docs.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
 
-fn start_example(program: &str, file: &std::path::Path, secret: &str) -> (Example, String) {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut command = Command::new(program);
-    command.arg(file).env("PORT", port.to_string()).env("MILEPOST_PUSH_SECRET", secret);
-    let child = Example(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    let address = format!("127.0.0.1:{port}");
-    eventually("the example to listen", || std::net::TcpStream::connect(&address).is_ok().then_some(()));
-    (child, address)
+/// The key that docs/push.md derives of the server's for one host.
+fn key_of(secret: &str, host: &str) -> String {
+    let docs = include_str!("../../../../docs/push.md");
+    let line = docs.lines().find(|line| line.starts_with("python3 -c ")).unwrap();
+    let program = line.split('\'').nth(1).unwrap();
+    let mut command = Command::new("python3");
+    command.args(["-c", program, host]).env("MILEPOST_PUSH_SECRET", secret);
+    String::from_utf8(command.output().unwrap().stdout).unwrap().trim().to_owned()
 }
 
-/// The programs of docs/push.md take what this server signs, and nothing else.
+fn free_address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// Listens on an address, and takes requests for it that are signed with the key.
+fn start_example(program: &str, file: &std::path::Path, address: &str, key: &str, origin: &str) -> Example {
+    let port = address.rsplit(':').next().unwrap();
+    let mut command = Command::new(program);
+    command.arg(file).env("PORT", port).env("MILEPOST_PUSH_KEY", key).env("MILEPOST_PUSH_ORIGIN", origin);
+    let child = Example(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    eventually("the example to listen", || std::net::TcpStream::connect(address).is_ok().then_some(()));
+    child
+}
+
+/// The programs of docs/push.md take what this server signs for them, once, and nothing else.
 #[test]
 fn the_receivers_of_the_documentation_check_signatures() {
     let place = Place::new();
@@ -217,10 +231,18 @@ fn the_receivers_of_the_documentation_check_signatures() {
     place.file("receiver.mjs", &js[0]);
     let server = serve(&place, None, &[]);
     for (program, file) in [("python3", "receiver.py"), ("node", "receiver.mjs")] {
-        for (secret, status) in [(KEY, "completed"), ("another secret altogether", "failed")] {
-            let (_example, address) = start_example(program, &place.path().join(file), secret);
+        for (secret, elsewhere, status) in [
+            (KEY, false, "completed"),
+            ("another secret altogether", false, "failed"),
+            // What was signed for one address is brought to another, which has the same key.
+            (KEY, true, "failed"),
+        ] {
+            let address = free_address();
+            let key = key_of(secret, &address);
+            let origin = if elsewhere { "https://elsewhere.example".to_owned() } else { format!("http://{address}") };
+            let _example = start_example(program, &place.path().join(file), &address, &key, &origin);
             let run = server.start_run(&json!({"name": "letters", "steps": {"a": {
-                "skill": "letters", "runtime": "push", "push": {"url": format!("http://{address}")},
+                "skill": "letters", "runtime": "push", "push": {"url": format!("http://{address}/hooks?by=post")},
                 "input": {"text": "mëasure"},
             }}}));
             let ended = server.ended_run(&run);
@@ -232,6 +254,37 @@ fn the_receivers_of_the_documentation_check_signatures() {
         }
     }
     server.stop();
+}
+
+/// What was recorded on its way is refused when it comes again.
+#[test]
+fn the_receivers_of_the_documentation_take_a_delivery_once() {
+    let place = Place::new();
+    let (python, js) = (blocks("python"), blocks("js"));
+    place.file("receiver.py", &[&*python[0], &*python[1]].join("\n"));
+    place.file("receiver.mjs", &js[0]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for (program, file) in [("python3", "receiver.py"), ("node", "receiver.mjs")] {
+        let address = free_address();
+        let (key, origin) = ("some key", format!("http://{address}"));
+        let _example = start_example(program, &place.path().join(file), &address, key, &origin);
+        let body = r#"{"input":{"text":"mëasure"}}"#;
+        let sent_at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let signature = |delivery: &str| {
+            let head = format!("{sent_at}\n{delivery}\n{origin}/hook\n");
+            format!("t={sent_at},v2={}", super::receiver::hmac(key.as_bytes(), &[head.as_bytes(), body.as_bytes()]))
+        };
+        let send = |delivery: &str, signature: &str| {
+            let post = reqwest::Client::new().post(format!("{origin}/hook")).body(body);
+            let sent = post.header("milepost-delivery", delivery).header("milepost-signature", signature).send();
+            runtime.block_on(sent).unwrap().status().as_u16()
+        };
+        let first = signature("one");
+        assert_eq!(send("one", &first), 200, "{program}");
+        assert_eq!(send("one", &first), 401, "{program}: a replay");
+        assert_eq!(send("two", &first), 401, "{program}: a replay under another name");
+        assert_eq!(send("two", &signature("two")), 200, "{program}");
+    }
 }
 
 /// The function of docs/push.md, called as Lambda calls it with what a receiver was sent.
@@ -246,7 +299,8 @@ class FunctionUrl(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers['content-length']))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        event = {'headers': headers, 'body': base64.b64encode(body).decode(), 'isBase64Encoded': True}
+        path, _, query = self.path.partition('?')
+        event = {'headers': headers, 'rawPath': path, 'rawQueryString': query, 'body': base64.b64encode(body).decode(), 'isBase64Encoded': True}
         answer = handler(event, None)
         self.send_response(answer.get('statusCode', 200))
         self.end_headers()
@@ -255,7 +309,9 @@ class FunctionUrl(BaseHTTPRequestHandler):
 HTTPServer(('127.0.0.1', int(os.environ['PORT'])), FunctionUrl).serve_forever()
 ";
     place.file("function.py", &[&*python[0], &*python[2], driver].join("\n"));
-    let (_example, address) = start_example("python3", &place.path().join("function.py"), KEY);
+    let address = free_address();
+    let (key, origin) = (key_of(KEY, &address), format!("http://{address}"));
+    let _example = start_example("python3", &place.path().join("function.py"), &address, &key, &origin);
     let server = serve(&place, None, &[]);
     let run = server.start_run(&json!({"name": "letters", "steps": {"a": {
         "skill": "letters", "runtime": "push", "push": {"url": format!("http://{address}")}, "input": {"text": "four"},

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -74,9 +74,9 @@ pub(crate) fn pushed_to(address: &str) -> Value {
     }})
 }
 
-async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> (StatusCode, String) {
+async fn receive(State(shared): State<Arc<Shared>>, uri: Uri, headers: HeaderMap, body: Bytes) -> (StatusCode, String) {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    if !is_signed(&header("milepost-signature"), &body) {
+    if !is_signed(&headers, uri.path(), &body) {
         *shared.forged.lock().unwrap() += 1;
         return (StatusCode::UNAUTHORIZED, String::new());
     }
@@ -89,12 +89,19 @@ async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: By
     (answer, json!({"outcome": "completed", "output": {"n": n + 1}}).to_string())
 }
 
-fn is_signed(header: &str, body: &[u8]) -> bool {
-    let mut parts = header.split(',').filter_map(|part| part.split_once('='));
+/// As docs/push.md says it: the key of this host, over time, delivery, address and body.
+fn is_signed(headers: &HeaderMap, path: &str, body: &[u8]) -> bool {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let host = header("host");
+    let mut parts = header("milepost-signature").split(',').filter_map(|part| part.split_once('='));
     let Some(("t", time)) = parts.next() else { return false };
-    let mut mac = Hmac::<Sha256>::new_from_slice(KEY.as_bytes()).unwrap();
-    mac.update(format!("{time}.").as_bytes());
-    mac.update(body);
-    let expected: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    parts.any(|(name, value)| name == "v1" && value == expected)
+    let signed = format!("{time}\n{}\nhttp://{host}{path}\n", header("milepost-delivery"));
+    let expected = hmac(hmac(KEY.as_bytes(), &[host.as_bytes()]).as_bytes(), &[signed.as_bytes(), body]);
+    parts.any(|(name, value)| name == "v2" && value == expected)
+}
+
+pub(crate) fn hmac(key: &[u8], parts: &[&[u8]]) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+    parts.iter().for_each(|part| mac.update(part));
+    mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -66,7 +66,8 @@ pub(crate) fn config(
         Database::Sqlite(_) => 3_000,
         Database::Postgres(_) => 10_000,
     };
-    let skills = Skills::built_in(&BuiltInOptions { shell: true, private_addresses });
+    let egress = places::egress_of_command(database, private_addresses)?;
+    let skills = Skills::built_in(&BuiltInOptions { shell: true, egress });
     let (secrets, blobs) = places::of_command(database)?;
     Ok(Config { limits, node_lease_ms, skills, log, secrets, blobs, ..Config::default() })
 }
