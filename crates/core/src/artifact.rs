@@ -12,6 +12,7 @@ use crate::id::{ArtifactId, RunId};
 use crate::json::Json;
 use crate::limits::Limits;
 use crate::run::{Rejection, RejectionKind};
+use crate::text::check_name;
 use crate::time::Timestamp;
 
 /// What addresses of our own content begin with; the hash follows.
@@ -197,9 +198,7 @@ fn addressed(uri: Option<String>, sha256: Option<Digest>) -> Result<(String, Opt
         let sha256 = sha256.ok_or_else(|| bad("an artifact has a `sha256` that was uploaded, or a `uri`; give one"))?;
         return Ok((uri_of(sha256), Some(sha256)));
     };
-    if uri.chars().count() > URI_CHARS || uri.chars().any(char::is_control) {
-        return Err(bad(format!("`uri` has at most {URI_CHARS} characters, and no control characters")));
-    }
+    check_name("`uri`", &uri, URI_CHARS, "bad_artifact")?;
     if uri.starts_with("milepost:") {
         let own = blob_of(&uri).ok_or_else(|| bad(format!("addresses of our own are {BLOB_URI} and a hash")))?;
         return match sha256.is_none_or(|given| given == own) {
@@ -217,11 +216,8 @@ fn addressed(uri: Option<String>, sha256: Option<Digest>) -> Result<(String, Opt
 }
 
 fn named(field: &str, text: Option<&str>, most: usize) -> Result<(), Rejection> {
-    let fits = |text: &str| (1..=most).contains(&text.chars().count()) && !text.chars().any(char::is_control);
-    match text.is_none_or(fits) {
-        true => Ok(()),
-        false => Err(bad(format!("`{field}` has 1 to {most} characters, and no control characters"))),
-    }
+    let Some(text) = text else { return Ok(()) };
+    check_name(&format!("`{field}`"), text, most, "bad_artifact")
 }
 
 fn bad(message: impl Into<String>) -> Rejection {

@@ -21,5 +21,6 @@ pub mod record;
 pub mod run;
 pub mod secret;
 pub mod status;
+pub mod text;
 pub mod time;
 pub mod trace;

@@ -3,6 +3,7 @@
 use super::node::{Data, Entry, Node, Position};
 use super::problem::{Problems, Trail};
 use crate::canonical::MAX_SAFE_INTEGER;
+use crate::text;
 
 /// One map of a document and the way to it.
 #[derive(Clone, Copy, Debug)]
@@ -148,12 +149,8 @@ fn whole(value: f64) -> Option<u64> {
 
 /// What is wrong with a name.
 pub(super) fn name_fault(name: &str, max_chars: usize) -> Option<String> {
-    if name.is_empty() {
-        return Some("is empty".into());
-    }
-    if name.chars().count() > max_chars {
-        return Some(format!("has more than {max_chars} characters"));
-    }
-    let odd = name.chars().find(|c| c.is_whitespace() || c.is_control())?;
-    Some(format!("may not have {odd:?} in it"))
+    text::name_fault(name, max_chars).or_else(|| {
+        let odd = name.chars().find(|letter| letter.is_whitespace())?;
+        Some(format!("may not have {odd:?} in it"))
+    })
 }

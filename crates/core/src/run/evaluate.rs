@@ -14,6 +14,7 @@ use crate::limits::Limits;
 use crate::plan::StepIndex;
 use crate::secret::Placeholders;
 use crate::status::SkipReason;
+use crate::text::name_fault;
 
 const EXPRESSION_FAILED: &str = "expression_failed";
 /// An output that was too large for the log is gone from the blob store.
@@ -40,9 +41,10 @@ pub(super) fn key_text(value: &Value, limits: &Limits) -> Result<String, String>
         Value::Number(_) | Value::Bool(_) => value.to_string(),
         other => return Err(format!("the concurrency key must be a text, this is {}", kind_of(other))),
     };
-    match text.chars().count() > limits.name_chars {
-        true => Err(format!("the concurrency key has more than {} characters", limits.name_chars)),
-        false => Ok(text),
+    // A key may be empty: it is a key as any other.
+    match name_fault(&text, limits.name_chars).filter(|_| !text.is_empty()) {
+        Some(fault) => Err(format!("the concurrency key {fault}")),
+        None => Ok(text),
     }
 }
 

@@ -142,12 +142,15 @@ pub enum Command {
 }
 
 impl Command {
-    /// The attempt that ended well in this process, as it says.
+    /// How the attempt ends instead, if this says that it ended well and that cannot be kept.
     #[must_use]
-    pub fn completes(&self) -> Option<TaskRef> {
+    pub fn failed(&self, error: impl FnOnce() -> ErrorInfo) -> Option<Command> {
         match self {
-            Command::Complete { task, .. } => Some(*task),
-            Command::Leaving { outcome, .. } | Command::Patching { outcome, .. } => outcome.completes(),
+            Command::Complete { task, .. } => Some(Command::Fail { task: *task, error: error() }),
+            Command::Report { task, nonce, outcome: Outcome::Completed(_) } => {
+                Some(Command::Report { task: *task, nonce: *nonce, outcome: Outcome::Failed(error()) })
+            }
+            Command::Leaving { outcome, .. } | Command::Patching { outcome, .. } => outcome.failed(error),
             _ => None,
         }
     }

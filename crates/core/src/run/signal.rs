@@ -5,6 +5,7 @@ use super::step::json_fits;
 use super::{Decider, Rejection, RejectionKind, Signal};
 use crate::event::{Body, StepRef};
 use crate::status::RunStatus;
+use crate::text;
 
 /// The signals that the engine itself acts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,9 +87,7 @@ impl Decider<'_> {
     fn check_signal(&self, signal: &Signal, verb: Option<Verb>) -> Result<Option<StepRef>, Rejection> {
         let limits = self.context.limits;
         let invalid = |code, message: String| Err(Rejection::new(RejectionKind::Invalid, code, message));
-        if signal.name.is_empty() || signal.name.chars().count() > limits.name_chars {
-            return invalid("bad_signal", format!("a signal's type has 1 to {} characters", limits.name_chars));
-        }
+        text::check_name("the signal's type", &signal.name, limits.name_chars, "bad_signal")?;
         if signal.payload.len() > limits.signal_bytes {
             let message = format!(
                 "the signal's payload has {} bytes, the limit is {}; pass a reference to the data instead",

@@ -15,6 +15,7 @@ use crate::json::Json;
 use crate::limits::Limits;
 use crate::plan::{Concurrency, OnLimit, Plan, Rebuild, StepIndex};
 use crate::status::RunStatus;
+use crate::text;
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
 
@@ -62,8 +63,8 @@ impl Starting {
     /// The concurrency key has no value, or a limit is passed.
     pub fn check(request: StartRun, plan: Arc<Plan>, context: &Context<'_>) -> Result<Starting, Rejection> {
         let limits = context.limits;
-        if request.request_id.as_ref().is_some_and(|id| id.is_empty() || id.chars().count() > limits.name_chars) {
-            return Err(invalid("bad_request_id", format!("a request id has 1 to {} characters", limits.name_chars)));
+        if let Some(id) = &request.request_id {
+            text::check_name("the request id", id, limits.name_chars, "bad_request_id")?;
         }
         if let Some(parent) = request.parent.as_ref().filter(|parent| parent.depth > limits.child_depth) {
             return Err(invalid(

@@ -8,6 +8,7 @@ use crate::id::NodeId;
 use crate::json::Json;
 use crate::plan::{Action, StepIndex};
 use crate::status::SkipReason;
+use crate::text;
 
 impl Decider<'_> {
     /// An executor takes a ready step.
@@ -142,17 +143,14 @@ impl Decider<'_> {
         }
     }
 
-    /// An error is kept in the log, not a log in the error.
-    fn shortened(&self, mut error: ErrorInfo) -> ErrorInfo {
+    /// An error is kept in the log, not a log in the error. Whatever made it, nobody has to ask whether it can be kept.
+    fn shortened(&self, error: ErrorInfo) -> ErrorInfo {
         let limits = self.context.limits;
-        if let Some((end, _)) = error.code.char_indices().nth(limits.name_chars) {
-            error.code.truncate(end);
+        let mut code = text::without_controls(&error.code).into_owned();
+        if let Some((end, _)) = code.char_indices().nth(limits.name_chars) {
+            code.truncate(end);
         }
-        if error.message.len() > limits.error_bytes {
-            error.message.truncate(error.message.floor_char_boundary(limits.error_bytes));
-            error.message.push_str(" … (cut)");
-        }
-        error
+        ErrorInfo { code, message: text::clean(error.message, limits.error_bytes), retryable: error.retryable }
     }
 
     /// Skips all that can no longer run because `step` did not end well.

@@ -5,6 +5,7 @@ use super::{Decider, Effect, TaskRef};
 use crate::event::{Body, StepRef};
 use crate::json::Json;
 use crate::status::SkipReason;
+use crate::text;
 
 /// Characters of a reason that are kept.
 const MAX_REASON: usize = 1000;
@@ -91,5 +92,6 @@ fn reason_or(payload: &Json, otherwise: &str) -> String {
 /// What somebody who stops a run gives as the reason.
 pub(super) fn reason_of(payload: &Json) -> Option<String> {
     let given = serde_json::from_str::<serde_json::Value>(payload.as_str()).ok()?;
-    given.get("reason")?.as_str().map(|reason| reason.chars().take(MAX_REASON).collect())
+    let reason: String = given.get("reason")?.as_str()?.chars().take(MAX_REASON).collect();
+    Some(text::without_controls(&reason).into_owned())
 }
