@@ -27,6 +27,11 @@ use crate::rows::{
     unique,
 };
 
+/// Names as nobody should choose them, which every store keeps as they are.
+fn odd(word: &str) -> String {
+    format!("{}\u{1b}\r\n\u{7f}'\"\\%_{{}}\u{feff}\u{202e}💥", unique(word))
+}
+
 const EVENT_TYPES: &[&str] = &[
     "RunQueued",
     "RunApproved",
@@ -86,11 +91,11 @@ impl World {
         World {
             random: Random::new(seed),
             runs: Vec::new(),
-            keys: KEY_LIMITS.iter().map(|limit| (unique("slot"), *limit)).collect(),
+            keys: KEY_LIMITS.iter().map(|limit| (odd("slot"), *limit)).collect(),
             nodes: (0..3).map(|_| new_node()).collect(),
             requests: Vec::new(),
-            tags: (0..3).map(|_| unique("tag")).collect(),
-            workflows: (0..3).map(|_| unique("workflow").into()).collect(),
+            tags: (0..3).map(|_| odd("tag")).collect(),
+            workflows: (0..3).map(|_| odd("workflow").into()).collect(),
             results: (0..8).map(|_| new_key()).collect(),
             files: Random::new(seed),
         }
@@ -123,6 +128,9 @@ impl World {
         let (first, second) = (self.questions(), self.questions());
         let batch = (!self.random.once_in(3)).then(|| self.batch());
         let mut results = Vec::new();
+        if self.random.once_in(8) {
+            refuse_or_answer(stores, context).await;
+        }
         for store in stores {
             let (mut transaction, answers) = store.ask(first.clone()).await.expect("questions can be answered");
             let again = transaction.ask(second.clone()).await.expect("more questions can be answered");
@@ -419,7 +427,7 @@ impl World {
         let run = new_run();
         let mut head = self.head(run);
         head.request_id = match self.random.below(6) {
-            0 => Some(unique("request")),
+            0 => Some(odd("request")),
             1 if !self.requests.is_empty() => Some(self.random.pick(&self.requests).clone()),
             _ => None,
         };
@@ -747,4 +755,15 @@ fn same<T: PartialEq + Debug>(stores: &[Arc<dyn Store>], results: &[T], context:
 fn output(number: u64) -> (Json, Digest) {
     let text = number.to_string();
     (Json::trusted(text.as_str()), Digest::of(text.as_bytes()))
+}
+
+/// A question that not every store takes. Those that refuse it go on as if nobody had asked.
+async fn refuse_or_answer(stores: &[Arc<dyn Store>], context: &str) {
+    for store in stores {
+        let question = Question::RunOfRequest { org: ORG, request_id: "a\0b".to_owned() };
+        match store.ask(vec![question]).await {
+            Ok(_) | Err(StoreError::Refused(_)) => {}
+            Err(error) => panic!("{context}: {} says {error}", store.name()),
+        }
+    }
 }

@@ -8,6 +8,7 @@ mod cache;
 mod definitions;
 mod doctor;
 mod flights;
+mod hostile;
 mod lists;
 mod log;
 mod logs;
@@ -53,6 +54,7 @@ pub async fn conformance(store: Arc<dyn Store>) {
     lists::check(&*store).await;
     retention::check(&store).await;
     doctor::check(&*store).await;
+    hostile::check(&store).await;
 }
 
 /// Commits a batch that must not fail as a whole.
