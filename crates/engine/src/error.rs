@@ -8,6 +8,10 @@ use milepost_store::blobs::BlobError;
 
 use crate::definitions::{DefinitionError, DefinitionErrorKind};
 
+/// What a caller is told when the store refuses what the caller sent. The log of the process has the store's own words.
+pub const NOT_KEPT: &str = "the database does not take this: a text in it has a character that cannot be kept, or is too long; \
+                            take out control characters, or shorten it";
+
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The request does not fit; its message says what to do.

@@ -13,6 +13,7 @@ use milepost_core::json::Json;
 use milepost_core::plan::{Plan, StepIndex};
 use milepost_core::run::{Command, PatchEffects, PatchRun, Rejection, RejectionKind, RunState};
 use milepost_core::status::RunStatus;
+use milepost_core::text;
 use milepost_store::rows::HeadRow;
 use serde::Serialize;
 use serde_json::Value;
@@ -37,6 +38,15 @@ pub struct PatchOptions {
     pub by: Option<String>,
     /// The same patch sent twice is one patch; without an id it has one of its own.
     pub patch_id: Option<SignalId>,
+}
+
+impl PatchOptions {
+    fn check(&self, most_chars: usize) -> Result<(), Rejection> {
+        text::check_remark("the message", self.message.as_deref())?;
+        self.by
+            .as_deref()
+            .map_or(Ok(()), |by| text::check_name("the name of who patches it", by, most_chars, "bad_actor"))
+    }
 }
 
 /// What a patch means for the steps of a run, by their ids.
@@ -96,6 +106,7 @@ impl Engine {
     /// # Errors
     /// An operation does not fit, the result has problems, or the run does not take it: a step that it changes has begun.
     pub async fn patch_run(&self, run: RunId, ops: &Value, options: PatchOptions) -> Result<PatchedRun, EngineError> {
+        options.check(self.limits().name_chars)?;
         let id = options.patch_id.unwrap_or_else(|| SignalId(uuid::Uuid::now_v7()));
         for _ in 0..TRIES {
             let head = self.head(run).await?;
@@ -146,6 +157,7 @@ impl Engine {
         undone: Option<SignalId>,
         options: PatchOptions,
     ) -> Result<PatchedRun, EngineError> {
+        options.check(self.limits().name_chars)?;
         let id = options.patch_id.unwrap_or_else(|| SignalId(uuid::Uuid::now_v7()));
         for _ in 0..TRIES {
             let head = self.head(run).await?;

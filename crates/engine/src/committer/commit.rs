@@ -1,7 +1,7 @@
 //! The batch goes to the store, and what follows when it is there, or is not.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
@@ -21,6 +21,7 @@ use super::pending::{Asking, Decided, RunPending, Unsure};
 use super::{Accepted, Committer, Offer, Request};
 use crate::error::EngineError;
 use crate::projector::Committed;
+use crate::refused::refused_of;
 
 /// A batch on its way to the disk.
 pub(super) struct InFlight {
@@ -84,15 +85,16 @@ impl Committer {
         let since = Instant::now();
         let mut patience = self.patience();
         let (asking, questions) = self.take_asking(&mut patience).await;
-        let (mut transaction, answers) = match self.parts.store.ask(questions.iter().flatten().cloned().collect()).await
-        {
+        let mut asked = Asked { asking, questions };
+        let (mut transaction, answers) = match self.ask(&mut asked).await {
             Ok(opened) => opened,
             Err(error) => {
                 tracing::warn!(node = %self.parts.node, %error, "questions cannot be answered");
-                self.fail_asking(asking, &error);
+                self.fail_asking(asked.asking, &error);
                 return self.let_go_impatient();
             }
         };
+        let Asked { asking, questions } = asked;
         let mut taken = Taken::default();
         self.decide_asking(asking, &questions, answers, &mut taken).await;
         // What was decided may ask in turn: a child with a key of its own must be written together with its parent.
@@ -102,7 +104,16 @@ impl Committer {
                 Ok(answers) => self.decide_asking(asking, &questions, answers, &mut taken).await,
                 Err(error) => {
                     tracing::warn!(node = %self.parts.node, %error, "questions cannot be answered");
-                    self.fail_asking(asking, &error);
+                    drop(transaction);
+                    // Those that asked come again in a moment. All others do so at once: a transaction in which something
+                    // went wrong writes nothing.
+                    self.fail_asking(asking, &StoreError::Unavailable(error.to_string()));
+                    while let Some(run) = self.pending.runs.first().map(|pending| pending.run) {
+                        self.drop_pending(run);
+                    }
+                    self.begun.clear();
+                    self.forget_hot();
+                    return self.let_go_impatient();
                 }
             }
         }
@@ -114,6 +125,26 @@ impl Committer {
         let result = commit_in(transaction, &*self.parts.store, Arc::new(batch)).await;
         let offers = self.offers.take_given();
         self.committed(Done { result, runs, offers, persisted_at, since });
+    }
+
+    /// Opens the batch's transaction. If the store refuses a question, whoever asks it is told, and the others ask again.
+    async fn ask(&mut self, asked: &mut Asked) -> Result<(Box<dyn Transaction>, Vec<Answer>), StoreError> {
+        let all = |asked: &Asked| asked.questions.iter().flatten().cloned().collect();
+        let refused = match self.parts.store.ask(all(asked)).await {
+            Err(StoreError::Refused(reason)) => reason,
+            answered => return answered,
+        };
+        tracing::error!(reason = refused, asking = asked.asking.len(), "the database refused a question");
+        let store = self.parts.store.clone();
+        let guilty = refused_of(asked.asking.len(), |range| {
+            let questions: Vec<Question> = asked.questions[range].iter().flatten().cloned().collect();
+            let store = store.clone();
+            async move { store.ask(questions).await.map(drop) }
+        })
+        .await?;
+        let taken_out = asked.take(&guilty);
+        self.fail_asking(taken_out, &StoreError::Refused(refused));
+        self.parts.store.ask(all(asked)).await
     }
 
     fn questions(&mut self, ask: &Asking) -> Vec<Question> {
@@ -241,7 +272,8 @@ impl Committer {
             match ask {
                 Asking::Start { with: Some(with), kind, .. } => {
                     let super::RequestKind::Start { start, .. } = &kind else { continue };
-                    self.postpone(start.org, with.run, &copy(error).into());
+                    // Its parent is not at fault, and must not stand still for ever.
+                    self.postpone(start.org, with.run, &StoreError::Unavailable(error.to_string()).into());
                 }
                 Asking::Start { kind, reply, .. } => Decided { kind, reply, answer: Err(copy(error).into()) }.tell(),
                 Asking::Slot { org, run } => self.later(Request::try_slot(org, run)),
@@ -414,6 +446,7 @@ impl Committer {
     }
 
     /// The database will not have what was decided: callers are told, and an outcome that cannot be stored is a failure.
+    /// A worker that reports one is told when that is written.
     fn refused(&mut self, run: RunPending) {
         self.wake_unwritten(&run);
         self.ready.free(run.execute.len());
@@ -422,13 +455,16 @@ impl Committer {
             self.later(Request::revive(run.org, run.run));
         }
         for decided in run.decided {
-            if decided.reply.is_some() {
-                decided.fail(StoreError::Refused("see the log of the server".to_owned()).into());
-            } else if let super::RequestKind::Command { command, .. } = &decided.kind
-                && let Some(task) = command.completes()
-            {
-                let error = ErrorInfo::fatal("not_stored", "the database refused the output of this step");
-                self.again.push(Request::command(run.org, run.run, Command::Fail { task, error }));
+            let failure = match &decided.kind {
+                super::RequestKind::Command { command, .. } => command.failed(not_stored),
+                _ => None,
+            };
+            match failure {
+                Some(command) => {
+                    let request = Request::command(run.org, run.run, command);
+                    self.again.push(Request { reply: decided.reply, ..request });
+                }
+                None => decided.fail(StoreError::Refused("see the log of the server".to_owned()).into()),
             }
         }
     }
@@ -525,6 +561,28 @@ impl Facts {
     }
 }
 
+/// What asks, and for each what it asks.
+struct Asked {
+    asking: Vec<Asking>,
+    questions: Vec<Vec<Question>>,
+}
+
+impl Asked {
+    /// Takes out those at these places, which are in order.
+    fn take(&mut self, places: &[usize]) -> Vec<Asking> {
+        let mut taken: Vec<Asking> = Vec::with_capacity(places.len());
+        for place in places.iter().rev() {
+            self.questions.remove(*place);
+            taken.push(self.asking.remove(*place));
+        }
+        taken
+    }
+}
+
+fn not_stored() -> ErrorInfo {
+    ErrorInfo::fatal("not_stored", "the database refused the output of this step")
+}
+
 /// What became of one run of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrote {
@@ -545,38 +603,53 @@ impl From<WriteResult> for Wrote {
     }
 }
 
-/// Writes a batch. One that the database refuses is written run by run: the innocent are not taken along.
+/// Writes a batch. One that the database refuses is written in halves, down to single groups: the innocent are not taken
+/// along.
 async fn commit_apart(store: &dyn Store, batch: Arc<Batch>) -> Result<Vec<Wrote>, StoreError> {
     match store.commit(batch.clone()).await {
         Err(StoreError::Refused(reason)) => {
             let runs = batch.writes.len();
-            tracing::error!(reason, runs, "the database refused a batch; its runs are written one by one");
-            commit_one_by_one(store, &batch).await
+            tracing::error!(reason, runs, "the database refused a batch; its runs are written apart");
+            commit_groups(store, &batch).await
         }
         Ok(results) => Ok(results.into_iter().map(Wrote::from).collect()),
         Err(error) => Err(error),
     }
 }
 
-async fn commit_one_by_one(store: &dyn Store, batch: &Batch) -> Result<Vec<Wrote>, StoreError> {
-    let groups: BTreeSet<u32> = batch.writes.iter().map(|write| write.group).collect();
-    let mut results = vec![Wrote::Refused; batch.writes.len()];
-    for group in groups {
-        let places: Vec<usize> = (0..batch.writes.len()).filter(|at| batch.writes[*at].group == group).collect();
-        let writes = places.iter().map(|at| batch.writes[*at].clone()).collect();
-        let alone = Batch { writes, ..Batch::default() };
-        match store.commit(Arc::new(alone)).await {
-            Ok(outcome) => places.iter().zip(outcome).for_each(|(at, result)| results[*at] = result.into()),
-            Err(StoreError::Refused(reason)) => {
-                tracing::error!(reason, run = %batch.writes[places[0]].run, "the database refused a run");
+async fn commit_groups(store: &dyn Store, batch: &Batch) -> Result<Vec<Wrote>, StoreError> {
+    let groups: Vec<u32> =
+        batch.writes.iter().map(|write| write.group).collect::<BTreeSet<u32>>().into_iter().collect();
+    let results = Mutex::new(vec![Wrote::Refused; batch.writes.len()]);
+    let write = |result: &dyn Fn(usize) -> Wrote, places: &[usize]| {
+        let mut results = results.lock().expect("no holder of this lock panics");
+        places.iter().enumerate().for_each(|(nth, at)| results[*at] = result(nth));
+    };
+    let write = &write;
+    refused_of(groups.len(), |part| {
+        let members = &groups[part];
+        let places: Vec<usize> =
+            (0..batch.writes.len()).filter(|at| members.binary_search(&batch.writes[*at].group).is_ok()).collect();
+        async move {
+            let writes = places.iter().map(|at| batch.writes[*at].clone()).collect();
+            match store.commit(Arc::new(Batch { writes, ..Batch::default() })).await {
+                Ok(outcome) => write(&|nth| outcome[nth].into(), &places),
+                Err(StoreError::Refused(reason)) => {
+                    if let ([at], 1) = (places.as_slice(), members.len()) {
+                        tracing::error!(reason, run = %batch.writes[*at].run, "the database refused a run");
+                    }
+                    return Err(StoreError::Refused(reason));
+                }
+                Err(error) => {
+                    tracing::error!(%error, runs = places.len(), "runs could not be written");
+                    write(&|_| Wrote::Unknown, &places);
+                }
             }
-            Err(error) => {
-                tracing::error!(%error, run = %batch.writes[places[0]].run, "a run could not be written");
-                places.iter().for_each(|at| results[*at] = Wrote::Unknown);
-            }
+            Ok(())
         }
-    }
-    Ok(results)
+    })
+    .await?;
+    Ok(results.into_inner().expect("no holder of this lock panics"))
 }
 
 async fn commit_in(

@@ -71,9 +71,14 @@ impl Definitions {
     }
 
     pub(super) fn check_tag(&self, tag: &str) -> Result<(), EngineError> {
-        match is_tag(tag, self.limits.name_chars) {
+        match self.can_be_tag(tag) {
             true => Ok(()),
             false => Err(DefinitionError::BadTag(self.limits.name_chars).into()),
         }
+    }
+
+    /// Whether there may be a tag of that name. A store is not asked for any other.
+    pub(super) fn can_be_tag(&self, tag: &str) -> bool {
+        is_tag(tag, self.limits.name_chars)
     }
 }

@@ -31,6 +31,8 @@ use std::time::Duration;
 use milepost_core::document::Diff;
 use milepost_core::id::OrgId;
 use milepost_core::limits::Limits;
+use milepost_core::run::Rejection;
+use milepost_core::text;
 use milepost_store::Store;
 use milepost_store::blobs::Blobs;
 use milepost_store::rows::{MoveRow, RevisionKind, RevisionRow, TagRow};
@@ -81,6 +83,20 @@ pub struct Moving {
     pub expected: Option<u64>,
     /// The same key again gets the same answer, and nothing is done twice.
     pub key: Option<String>,
+}
+
+impl Moving {
+    fn check(&self, most_chars: usize) -> Result<(), Rejection> {
+        text::check_remark("the message", self.message.as_deref())?;
+        let names = [
+            ("the name of who moves it", &self.by, "bad_actor"),
+            ("the idempotency key", &self.key, "bad_idempotency_key"),
+        ];
+        names.into_iter().try_for_each(|(what, name, code)| match name {
+            Some(name) => text::check_name(what, name, most_chars, code),
+            None => Ok(()),
+        })
+    }
 }
 
 /// What became of a tag.
@@ -135,6 +151,7 @@ impl Definitions {
     /// # Errors
     /// The store cannot be read.
     pub async fn tags(&self, org: OrgId, after: Option<&str>, limit: u32) -> Result<Vec<TagRow>, EngineError> {
+        after.map_or(Ok(()), |after| text::check_name("the cursor", after, self.limits.name_chars, "bad_cursor"))?;
         Ok(self.store.definitions().tags(org, after, limit).await?)
     }
 
@@ -149,6 +166,9 @@ impl Definitions {
         before: Option<u64>,
         limit: u32,
     ) -> Result<Vec<MoveRow>, EngineError> {
+        if !self.can_be_tag(tag) {
+            return Err(EngineError::NoSuchWorkflow(tag.to_owned()));
+        }
         let moves = self.store.definitions().moves(org, tag, before, limit).await?;
         if moves.is_empty() {
             self.tag(org, tag).await?;

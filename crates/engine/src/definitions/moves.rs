@@ -106,6 +106,10 @@ impl Definitions {
     where
         D: Future<Output = Result<Decision, EngineError>>,
     {
+        asked.moving.check(self.limits.name_chars)?;
+        if !self.can_be_tag(tag) {
+            return Err(EngineError::NoSuchWorkflow(tag.to_owned()));
+        }
         let _turn = self.line(org, tag).lock().await;
         for _ in 0..TRIES {
             if let Some(answer) = self.answered(org, tag, asked).await? {

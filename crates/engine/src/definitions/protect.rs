@@ -3,6 +3,7 @@
 use milepost_core::document;
 use milepost_core::id::OrgId;
 use milepost_core::plan::Plan;
+use milepost_core::text::check_name;
 use milepost_store::StoreError;
 use milepost_store::rows::TagRow;
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,9 @@ impl Definitions {
         protection: Option<&Protection>,
         by: Option<&str>,
     ) -> Result<TagRow, EngineError> {
+        for mover in protection.iter().flat_map(|protection| &protection.movers) {
+            check_name("the name of a mover", mover, self.limits.name_chars, "bad_actor")?;
+        }
         let now = self.tag(org, tag).await?;
         let moving = Moving { by: by.map(ToOwned::to_owned), ..Moving::default() };
         self.check_mover(tag, &moving, Some(&now))?;

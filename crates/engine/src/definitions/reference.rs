@@ -3,6 +3,7 @@
 use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
 use milepost_core::json::Json;
+use milepost_core::text::name_fault;
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{MoveRow, RevisionKind, RevisionRow, TagRow};
 use uuid::Uuid;
@@ -70,9 +71,8 @@ pub fn definition_of(reference: &str, target: &Target, patch: Option<&serde_json
 
 /// Whether a name can be told from every other kind of reference.
 pub(super) fn is_tag(name: &str, most_chars: usize) -> bool {
-    let length = name.chars().count();
-    (1..=most_chars).contains(&length)
-        && !name.chars().any(|c| c.is_control() || c == '@' || c == '~')
+    name_fault(name, most_chars).is_none()
+        && !name.contains(['@', '~'])
         && !name.starts_with("sha256:")
         && name.parse::<Uuid>().is_err()
 }
@@ -104,7 +104,10 @@ impl Definitions {
     /// # Errors
     /// There is no such tag.
     pub async fn tag(&self, org: OrgId, tag: &str) -> Result<TagRow, EngineError> {
-        let row = self.store.definitions().tag(org, tag).await?;
+        let row = match self.can_be_tag(tag) {
+            true => self.store.definitions().tag(org, tag).await?,
+            false => None,
+        };
         row.ok_or_else(|| EngineError::NoSuchWorkflow(tag.to_owned()))
     }
 
@@ -132,7 +135,10 @@ impl Definitions {
         let at: Timestamp = moment
             .parse()
             .map_err(|_| unknown(reference, &format!("`{moment}` is no moment; write it like 2026-01-31T10:00:00Z")))?;
-        let moved = self.store.definitions().move_at(org, tag, at).await?;
+        let moved = match self.can_be_tag(tag) {
+            true => self.store.definitions().move_at(org, tag, at).await?,
+            false => None,
+        };
         if let Some(moved) = moved {
             return Ok(Target::of_move(tag, &moved));
         }

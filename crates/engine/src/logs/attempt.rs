@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use milepost_core::id::{OrgId, RunId};
+use milepost_core::text::clean;
 use milepost_core::time::Timestamp;
 
 use super::LogHandle;
@@ -105,6 +106,7 @@ impl AttemptLog {
             Some(redactor) => redactor.text(text),
             None => text,
         };
+        let text = clean(text, usize::MAX);
         self.keep(at, stream, &text);
         let AttemptKey { run, logical_attempt, engine_attempt, .. } = self.attempt.key;
         let step_id = self.attempt.key.step_id.clone();

@@ -24,6 +24,7 @@ use milepost_store::{Store, StoreError};
 use tokio::sync::{Notify, mpsc};
 
 use crate::clock::Clock;
+use crate::refused::refused_of;
 use crate::skills::{LogLine, LogSink};
 pub(crate) use attempt::{AttemptKey, AttemptLog};
 use attempt::{Left, Line};
@@ -207,7 +208,7 @@ impl LogWriter {
         }
         for tried in 1.. {
             let patience = if self.inbox.shared.closing.load(Ordering::Relaxed) { LAST_TRIES } else { TRIES };
-            match self.store.append_logs(rows.clone()).await {
+            match self.append(&rows).await {
                 Ok(()) => return,
                 Err(StoreError::Unavailable(_) | StoreError::DiskFull(_)) if tried < patience => {
                     tokio::time::sleep(RETRY).await;
@@ -218,6 +219,21 @@ impl LogWriter {
                 }
             }
         }
+    }
+}
+
+impl LogWriter {
+    /// A row that the store will not have takes no other along.
+    async fn append(&self, rows: &[LogChunkRow]) -> Result<(), StoreError> {
+        let reason = match self.store.append_logs(rows.to_vec()).await {
+            Err(StoreError::Refused(reason)) => reason,
+            appended => return appended,
+        };
+        let refused = refused_of(rows.len(), |part| self.store.append_logs(rows[part].to_vec())).await?;
+        for row in refused.into_iter().map(|place| &rows[place]) {
+            tracing::error!(reason, run = %row.run, step = %row.step_id, "the database refused log lines; they are lost");
+        }
+        Ok(())
     }
 }
 

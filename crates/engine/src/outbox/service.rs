@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use milepost_core::id::{NodeId, OutboxId};
+use milepost_core::text;
 use milepost_core::time::Timestamp;
 use milepost_store::rows::{Claim, OutboxEnd, OutboxOutcome, OutboxRow};
-use milepost_store::{Result, Store};
+use milepost_store::{Result, Store, StoreError};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
@@ -16,6 +17,7 @@ use super::{Letter, Message, OutboxConfig};
 use crate::clock::Clock;
 use crate::committer::{Inbox, Message as ToCommitter, Offer};
 use crate::push::{self, Hosts, Pusher, Reported, Slot};
+use crate::refused::refused_of;
 use crate::telemetry::metrics::Metrics;
 use crate::workers::{Handed, next_offer};
 
@@ -28,6 +30,9 @@ const PAGE: u32 = 100;
 const STRANGE_MS: u64 = 60_000;
 /// The same for one of which nobody knows whether it was written.
 const UNSURE_MS: u64 = 500;
+
+/// Bytes of the last error of a delivery.
+const MOST_ERROR: usize = 16 * 1024;
 
 /// Of those that are tried again so many are remembered.
 const WAITING: usize = 10_000;
@@ -150,11 +155,8 @@ impl Outbox {
         let was_idle = under_way.is_empty();
         under_way.shutdown().await;
         let Parts { node, store, clock, .. } = &self.shared.parts;
-        let ended = std::mem::take(&mut self.shared.state().ended);
         let left = async {
-            if !ended.is_empty() {
-                store.outbox().settle(*node, &ended).await?;
-            }
+            self.settle().await?;
             if !was_idle {
                 store.outbox().free_claims(*node, clock.now()).await?;
             }
@@ -184,11 +186,30 @@ impl Outbox {
         if ended.is_empty() {
             return Ok(());
         }
-        let settled = self.shared.parts.store.outbox().settle(self.shared.parts.node, &ended).await;
+        let settled = match self.shared.parts.store.outbox().settle(self.shared.parts.node, &ended).await {
+            Err(StoreError::Refused(reason)) => self.settle_apart(&ended, &reason).await,
+            settled => settled,
+        };
         if settled.is_err() {
+            // What is settled twice changes nothing the second time.
             self.shared.state().ended.extend(ended);
         }
         settled
+    }
+
+    /// What the store will not have is settled without its text; the others as they are.
+    async fn settle_apart(&self, ended: &[OutboxEnd], reason: &str) -> Result<()> {
+        let Parts { node, store, .. } = &self.shared.parts;
+        tracing::error!(reason, deliveries = ended.len(), "the database refused what became of deliveries");
+        for place in refused_of(ended.len(), |part| store.outbox().settle(*node, &ended[part])).await? {
+            let bare = without_text(&ended[place]);
+            match store.outbox().settle(*node, std::slice::from_ref(&bare)).await {
+                // Its claim runs out, and then it is tried again.
+                Err(StoreError::Refused(reason)) => tracing::error!(reason, id = %bare.id, "a delivery is not settled"),
+                settled => settled?,
+            }
+        }
+        Ok(())
     }
 
     async fn look(&self, now: Timestamp) -> Result<()> {
@@ -335,6 +356,7 @@ impl Shared {
 
     /// Nothing, when the engine is about to end.
     async fn failed(&self, letter: &Letter, error: String, not_before: Option<Timestamp>) -> Option<OutboxOutcome> {
+        let error = text::clean(error, MOST_ERROR);
         let now = self.parts.clock.now();
         let at = now.plus_ms(backoff_ms(letter.attempts, crate::clock::entropy()));
         let at = not_before.map_or(at, |not_before| at.max(not_before));
@@ -374,4 +396,16 @@ impl Shared {
         drop(state);
         self.wake.notify_one();
     }
+}
+
+/// The same outcome, without what somebody else said.
+fn without_text(end: &OutboxEnd) -> OutboxEnd {
+    let outcome = match &end.outcome {
+        OutboxOutcome::Again { at, attempts, .. } => OutboxOutcome::Again { at: *at, attempts: *attempts, error: None },
+        OutboxOutcome::Dead { at, .. } => {
+            OutboxOutcome::Dead { at: *at, error: "the database does not take the last error".to_owned() }
+        }
+        OutboxOutcome::Done => OutboxOutcome::Done,
+    };
+    OutboxEnd { outcome, ..end.clone() }
 }

@@ -6,8 +6,8 @@
 mod reduce;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use milepost_core::codec;
@@ -16,13 +16,14 @@ use milepost_core::id::{OrgId, RunId};
 use milepost_core::plan::Plan;
 use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
-use milepost_store::rows::WriteResult;
+use milepost_store::rows::{ProjectionWrite, WriteResult};
 use milepost_store::{Result, Store, StoreError};
 use tokio::sync::{Notify, mpsc};
 
 use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::plans::Plans;
+use crate::refused::refused_of;
 use crate::telemetry::metrics::Metrics;
 
 pub(crate) use reduce::Projection;
@@ -287,25 +288,62 @@ impl Projector {
             let Some(waiting) = self.waiting.get_mut(run) else { continue };
             if waiting.projection.is_none() {
                 let plan = waiting.plan.clone();
-                match read_up(&*self.store, &self.plans, waiting.org, *run, plan).await? {
-                    Some(projection) => waiting.projection = Some(projection),
+                match read_up(&*self.store, &self.plans, waiting.org, *run, plan).await {
+                    Ok(Some(projection)) => waiting.projection = Some(projection),
                     // A gap: this run's projection stands still until it closes.
-                    None => {
+                    Ok(None) => {
                         self.metrics.projector_gap.increment(1);
                         continue;
                     }
+                    // The others need not wait for one that cannot be read.
+                    Err(error @ (StoreError::Corrupt(_) | StoreError::Refused(_))) => {
+                        tracing::error!(%run, %error, "a run cannot be projected");
+                        continue;
+                    }
+                    Err(error) => return Err(error),
                 }
             }
             let write = waiting.projection.as_ref();
             let release = waiting.may_release();
             writes.extend(write.and_then(|projection| projection.to_write(waiting.org, *run, release)));
         }
-        let written: Vec<(RunId, bool)> = writes.iter().map(|write| (write.run, write.release)).collect();
-        let results = self.store.project(writes).await?;
-        for ((run, released), result) in written.into_iter().zip(results) {
-            self.after_write(run, released, result);
+        match self.store.project(writes.clone()).await {
+            Ok(results) => self.after_writes(&writes, results),
+            Err(StoreError::Refused(reason)) => self.write_apart(&writes, &reason).await?,
+            Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// A projection that the store will not have is left out; the others are written.
+    async fn write_apart(&mut self, writes: &[ProjectionWrite], reason: &str) -> Result<()> {
+        tracing::error!(reason, runs = writes.len(), "the database refused projections");
+        let written = Mutex::new(Vec::with_capacity(writes.len()));
+        let (store, keep) = (self.store.clone(), &written);
+        let refused = refused_of(writes.len(), |part| {
+            let store = store.clone();
+            async move {
+                let results = store.project(writes[part.clone()].to_vec()).await?;
+                keep.lock().expect("no holder of this lock panics").push((part, results));
+                Ok(())
+            }
+        })
+        .await;
+        for (part, results) in written.into_inner().expect("no holder of this lock panics") {
+            self.after_writes(&writes[part], results);
+        }
+        for place in refused? {
+            let run = writes[place].run;
+            tracing::error!(%run, "a run is not projected until it goes on: the database refuses what it says");
+            self.waiting.remove(&run);
+        }
+        Ok(())
+    }
+
+    fn after_writes(&mut self, writes: &[ProjectionWrite], results: Vec<WriteResult>) {
+        for (write, result) in writes.iter().zip(results) {
+            self.after_write(write.run, write.release, result);
+        }
     }
 
     fn after_write(&mut self, run: RunId, released: bool, result: WriteResult) {

@@ -4,6 +4,7 @@ use milepost_core::event::ErrorInfo;
 use milepost_core::json::Json;
 use milepost_core::limits::Limits;
 use milepost_core::run::Outcome;
+use milepost_core::text::without_controls;
 use milepost_core::time::Timestamp;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
@@ -170,7 +171,7 @@ fn quoted(body: &[u8], redactor: Option<&Redactor>) -> String {
         Some(redactor) => redactor.text(text),
         None => text,
     };
-    let text = text.trim();
+    let text = without_controls(text.trim());
     match text.char_indices().nth(QUOTED) {
         None if text.is_empty() => String::new(),
         None => format!(": {text}"),

@@ -8,14 +8,16 @@ use milepost_core::event::{Body, StepRef};
 use milepost_core::id::TaskId;
 use milepost_core::json::Json;
 use milepost_core::run::{Command, Outcome, Rejection, RejectionKind};
+use milepost_core::text::check_name;
 use milepost_core::time::Timestamp;
+use milepost_store::StoreError;
 use tokio::sync::oneshot;
 
 use super::secrets::redacted;
 use super::{Handed, LeaseToken, WorkerTask};
 use crate::committer::{Accepted, Inbox, Message, Offer, Request};
 use crate::engine::Engine;
-use crate::error::EngineError;
+use crate::error::{EngineError, NOT_KEPT};
 use crate::executor::{check_output, leaving};
 use crate::skills::LogStream;
 
@@ -61,6 +63,20 @@ pub struct WorkerLine {
     pub stream: LogStream,
     pub text: String,
     pub at: Option<Timestamp>,
+}
+
+impl Exchange {
+    /// A worker that only reports may have no name.
+    fn check(&self, most_chars: usize) -> Result<(), Rejection> {
+        let worker = Some(&self.worker).filter(|worker| !worker.is_empty()).map(|worker| ("the worker's name", worker));
+        let queues = self.queues.iter().map(|queue| ("the name of a queue", queue));
+        let skills = self.skills.iter().flatten().map(|skill| ("the name of a skill", skill));
+        worker
+            .into_iter()
+            .chain(queues)
+            .chain(skills)
+            .try_for_each(|(what, name)| check_name(what, name, most_chars, "bad_name"))
+    }
 }
 
 /// What a worker is answered.
@@ -117,6 +133,7 @@ impl Engine {
         mut exchange: Exchange,
         until: impl Future<Output = ()>,
     ) -> Result<Exchanged, EngineError> {
+        exchange.check(self.limits().name_chars)?;
         let mut answer = Exchanged::default();
         let every_org = exchange.every_org;
         self.take_heartbeats(std::mem::take(&mut exchange.heartbeats), every_org, &mut answer).await?;
@@ -330,6 +347,11 @@ impl Engine {
                 answer.rejected.push(RejectedItem { task, token: text, code, message });
             }
             Err(EngineError::NoSuchRun(_)) => answer.rejected.push(stale(task, text)),
+            // Said again, it would be refused again.
+            Err(error @ EngineError::Store(StoreError::Refused(_))) => {
+                let (code, message) = (error.code(), NOT_KEPT.to_owned());
+                answer.rejected.push(RejectedItem { task, token: text, code, message });
+            }
             Err(error) => return Err(error),
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! The lease keeper: what no worker speaks for any more goes to another one.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +9,12 @@ use milepost_core::id::{NodeId, OrgId, TaskId};
 use milepost_core::run::Command;
 use milepost_core::time::Timestamp;
 use milepost_store::rows::TaskRow;
-use milepost_store::{Result, Store};
+use milepost_store::{Result, Store, StoreError};
 
 use super::{LeaseToken, Leases};
 use crate::clock::Clock;
 use crate::committer::{Inbox, Message, Request};
+use crate::refused::refused_of;
 
 /// How long progress is gathered before it is written.
 const GATHER: Duration = Duration::from_secs(1);
@@ -67,7 +69,17 @@ impl LeaseKeeper {
 
     async fn write_progress(&self, now: Timestamp) -> Result<()> {
         for (org, extensions) in self.leases.progress() {
-            self.store.extend_leases(org, self.node, now, &extensions).await?;
+            let extend = |part: Range<usize>| async {
+                self.store.extend_leases(org, self.node, now, &extensions[part]).await.map(drop)
+            };
+            match extend(0..extensions.len()).await {
+                Err(StoreError::Refused(reason)) => {
+                    let refused = refused_of(extensions.len(), extend).await?;
+                    let tasks: Vec<TaskId> = refused.into_iter().map(|place| extensions[place].task).collect();
+                    tracing::error!(reason, ?tasks, "the database refused what workers say of their progress");
+                }
+                extended => extended?,
+            }
         }
         Ok(())
     }

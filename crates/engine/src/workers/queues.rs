@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use milepost_core::id::OrgId;
 use milepost_core::run::{Rejection, RejectionKind};
+use milepost_core::text::check_name;
 use milepost_core::time::Timestamp;
 use milepost_store::Store;
 use milepost_store::rows::QueueRow;
@@ -68,6 +69,7 @@ impl Engine {
         concurrency: Option<u32>,
         rate: Option<Rate>,
     ) -> Result<(), EngineError> {
+        check_name("the queue's name", &queue, self.limits().name_chars, "bad_name")?;
         let bad =
             |message: &str| Rejection { kind: RejectionKind::Invalid, code: "bad_limit", message: message.to_owned() };
         if concurrency == Some(0) || rate.is_some_and(|rate| rate.limit == 0) {

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
+use milepost_core::id::{NodeId, OrgId, OutboxId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_engine::{Config, Engine, NewRun};
 use milepost_store::memory::MemoryStore;
 use milepost_store::rows::{
-    Answer, Batch, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition, ProjectionWrite,
-    Question, QueueCount, QueueRow, RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TaskRow, TimerRow,
-    TransitionRow, WriteResult,
+    Answer, Batch, Claim, Forgotten, HeadRow, LeaseExtension, LoadedRun, LogChunkRow, LogGap, LogPosition,
+    OutboxCounts, OutboxEnd, OutboxFilter, OutboxOutcome, OutboxRow, ProjectionWrite, Question, QueueCount, QueueRow,
+    RunFilter, RunRows, SlotRow, SnapshotRow, StepRow, TaskRow, TimerRow, TransitionRow, WriteResult,
 };
 use milepost_store::{OutboxStore, Result, Store, StoreError, Transaction};
 use serde_json::json;
@@ -46,7 +46,7 @@ pub(crate) struct Faulty {
     armed: AtomicBool,
     calls: Arc<AtomicU64>,
     plan: Plan,
-    /// Batches with this word in an event are refused.
+    /// What has this word in it is refused: batches with it in an event, questions, projections, lines, last errors.
     refuses: Option<&'static str>,
     /// How long each commit takes.
     slow: Duration,
@@ -63,7 +63,7 @@ impl Faulty {
         Faulty::with(plan, None, Duration::ZERO)
     }
 
-    fn refusing(word: &'static str) -> Arc<Faulty> {
+    pub(crate) fn refusing(word: &'static str) -> Arc<Faulty> {
         Faulty::with(NEVER, Some(word), Duration::ZERO)
     }
 
@@ -126,9 +126,15 @@ impl Faulty {
     }
 
     fn check(&self, batch: &Batch) -> Result<()> {
+        self.check_texts(batch.writes.iter().flat_map(|write| &write.events).map(|event| event.data.as_str()))
+    }
+
+    fn check_texts<'a>(&self, mut texts: impl Iterator<Item = &'a str>) -> Result<()> {
         let Some(word) = self.refuses else { return Ok(()) };
-        let bad = batch.writes.iter().flat_map(|write| &write.events).any(|event| event.data.as_str().contains(word));
-        if bad { Err(StoreError::Refused(format!("`{word}` cannot be stored"))) } else { Ok(()) }
+        match texts.any(|text| text.contains(word)) {
+            true => Err(StoreError::Refused(format!("`{word}` cannot be stored"))),
+            false => Ok(()),
+        }
     }
 }
 
@@ -173,7 +179,7 @@ impl Store for Faulty {
         "memory"
     }
     fn outbox(&self) -> &dyn OutboxStore {
-        self.inner.outbox()
+        self
     }
     async fn commit(&self, batch: Arc<Batch>) -> Result<Vec<WriteResult>> {
         self.check(&batch)?;
@@ -184,6 +190,11 @@ impl Store for Faulty {
     }
     async fn ask(&self, questions: Vec<Question>) -> Result<(Box<dyn Transaction>, Vec<Answer>)> {
         self.read()?;
+        self.check_texts(questions.iter().filter_map(|question| match question {
+            Question::RunOfRequest { request_id, .. } => Some(request_id.as_str()),
+            Question::SlotsHeld { key, .. } => Some(key.as_str()),
+            _ => None,
+        }))?;
         let (inner, answers) = self.inner.ask(questions).await?;
         let fault_at_ask = self.next_fault();
         let fault_at_commit = self.next_fault();
@@ -322,6 +333,8 @@ impl Store for Faulty {
         if self.lost_logs.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
             return Err(error_of(Fault::Unavailable));
         }
+        let contents: Vec<_> = chunks.iter().map(|chunk| String::from_utf8_lossy(&chunk.content)).collect();
+        self.check_texts(contents.iter().map(AsRef::as_ref))?;
         self.write(self.inner.append_logs(chunks)).await
     }
     async fn logs(
@@ -335,6 +348,7 @@ impl Store for Faulty {
         self.inner.logs(org, run, step, after, limit).await
     }
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {
+        self.check_texts(writes.iter().map(|write| write.snapshot.workflow.as_str()))?;
         self.write(self.inner.project(writes)).await
     }
     async fn drop_projection(&self, org: OrgId, run: RunId) -> Result<()> {
@@ -375,6 +389,51 @@ impl Store for Faulty {
     }
     async fn count_runs(&self) -> Result<u64> {
         self.inner.count_runs().await
+    }
+}
+
+#[async_trait]
+impl OutboxStore for Faulty {
+    async fn claim(&self, claim: Claim, now: Timestamp, limit: u32) -> Result<Vec<OutboxRow>> {
+        self.inner.outbox().claim(claim, now, limit).await
+    }
+    async fn next_due(&self) -> Result<Option<Timestamp>> {
+        self.inner.outbox().next_due().await
+    }
+    async fn settle(&self, node: NodeId, ends: &[OutboxEnd]) -> Result<()> {
+        self.check_texts(ends.iter().filter_map(|end| match &end.outcome {
+            OutboxOutcome::Again { error, .. } => error.as_deref(),
+            OutboxOutcome::Dead { error, .. } => Some(error.as_str()),
+            OutboxOutcome::Done => None,
+        }))?;
+        self.inner.outbox().settle(node, ends).await
+    }
+    async fn free_claims(&self, gone: NodeId, now: Timestamp) -> Result<u64> {
+        self.inner.outbox().free_claims(gone, now).await
+    }
+    async fn get(&self, org: OrgId, id: OutboxId) -> Result<Option<OutboxRow>> {
+        self.inner.outbox().get(org, id).await
+    }
+    async fn list(
+        &self,
+        org: OrgId,
+        filter: OutboxFilter,
+        after: Option<OutboxId>,
+        limit: u32,
+    ) -> Result<Vec<OutboxRow>> {
+        self.inner.outbox().list(org, filter, after, limit).await
+    }
+    async fn retry(&self, org: OrgId, id: OutboxId, now: Timestamp) -> Result<Option<OutboxRow>> {
+        self.inner.outbox().retry(org, id, now).await
+    }
+    async fn discard(&self, org: OrgId, id: OutboxId) -> Result<bool> {
+        self.inner.outbox().discard(org, id).await
+    }
+    async fn counts(&self) -> Result<OutboxCounts> {
+        self.inner.outbox().counts().await
+    }
+    async fn forget_dead(&self, before: Timestamp) -> Result<u64> {
+        self.inner.outbox().forget_dead(before).await
     }
 }
 

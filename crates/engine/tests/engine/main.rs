@@ -17,6 +17,7 @@ mod explaining;
 mod faults;
 mod flight;
 mod holes;
+mod hostile;
 mod large_outputs;
 mod live;
 mod logs;

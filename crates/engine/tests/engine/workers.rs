@@ -68,11 +68,11 @@ const ONE: &str = "{name: one, steps: {a: {skill: x, heartbeat_timeout_ms: 1000}
 const CHAIN: &str = "{name: chain, steps: {a: {skill: x}, b: {skill: x, input: {n: '${{ steps.a.output }}'}}, \
                      c: {skill: y, depends_on: [b]}}}";
 
-fn server() -> Config {
+pub(crate) fn server() -> Config {
     Config { workers: true, node_lease_ms: 1000, ..config() }
 }
 
-fn call(worker: &str) -> Exchange {
+pub(crate) fn call(worker: &str) -> Exchange {
     Exchange {
         worker: worker.into(),
         queues: vec!["default".into()],
@@ -89,12 +89,12 @@ fn patient(worker: &str) -> Exchange {
     Exchange { wait: Duration::from_secs(30), ..call(worker) }
 }
 
-async fn exchange(engine: &Engine, call: Exchange) -> Exchanged {
+pub(crate) async fn exchange(engine: &Engine, call: Exchange) -> Exchanged {
     within(engine.exchange(call, std::future::pending())).await.unwrap()
 }
 
 /// The next task, however long that takes.
-async fn take(engine: &Engine, worker: &str) -> WorkerTask {
+pub(crate) async fn take(engine: &Engine, worker: &str) -> WorkerTask {
     exchange(engine, patient(worker)).await.tasks.pop().expect("a task")
 }
 
@@ -103,7 +103,7 @@ async fn nothing(engine: &Engine, worker: &str) {
     assert!(given.is_empty(), "{given:?}");
 }
 
-fn result(task: &WorkerTask, outcome: Outcome) -> WorkerResult {
+pub(crate) fn result(task: &WorkerTask, outcome: Outcome) -> WorkerResult {
     WorkerResult { task: task.task, token: task.token.to_string(), outcome, artifacts: Vec::new(), lines: Vec::new() }
 }
 
