@@ -5,8 +5,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use milepost_core::document;
 use milepost_core::run::{Rejection, RejectionKind};
-use milepost_engine::EngineError;
 use milepost_engine::definitions::{DefinitionError, DefinitionErrorKind};
+use milepost_engine::{EngineError, NOT_KEPT};
 use milepost_store::StoreError;
 use serde::Serialize;
 use serde_json::json;
@@ -109,6 +109,8 @@ impl From<EngineError> for Problem {
         let (code, detail) = (error.code(), error.to_string());
         let status = match error {
             EngineError::Invalid(problems) => return Problem::invalid_document(problems),
+            // What stands in a query is answered as any query that cannot be read.
+            EngineError::Rejected(Rejection { code: "bad_cursor", .. }) => StatusCode::BAD_REQUEST,
             EngineError::Rejected(Rejection { kind, .. }) => status_of(kind),
             EngineError::NoSuchRun(_) => {
                 let detail = format!("{detail}; GET /api/v1/runs lists those there are");
@@ -154,11 +156,16 @@ fn status_of(kind: RejectionKind) -> StatusCode {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Problem {
-        let detail = error.to_string();
+        let mut detail = error.to_string();
         let (status, code) = match error {
             StoreError::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
             StoreError::DiskFull(_) => (StatusCode::INSUFFICIENT_STORAGE, "disk_full"),
-            StoreError::Refused(_) => (StatusCode::INTERNAL_SERVER_ERROR, "store_refused"),
+            StoreError::Refused(reason) => {
+                // The database's own words are for those who keep it.
+                tracing::warn!(reason, "the database refused what a request says");
+                detail = NOT_KEPT.to_owned();
+                (StatusCode::UNPROCESSABLE_ENTITY, "store_refused")
+            }
             StoreError::Corrupt(_) => (StatusCode::INTERNAL_SERVER_ERROR, "corrupt"),
             StoreError::Unusable(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_unusable"),
         };

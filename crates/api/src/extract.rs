@@ -1,11 +1,12 @@
 //! Requests are read here, and whatever is wrong with one is answered as a problem.
 
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection};
-use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use milepost_core::id::{OutboxId, RunId, TaskId};
+use milepost_core::text::name_fault;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
@@ -110,6 +111,9 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     })
 }
 
+/// Characters of a query's parameter, and of a part of a path.
+const MAX_PARAMETER: usize = 8192;
+
 /// Query parameters; unknown ones are told, so that a mistyped filter is not an absent one.
 pub(crate) struct Query<T>(pub(crate) T);
 
@@ -117,10 +121,18 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Query<T>> {
-        axum::extract::Query::<T>::from_request_parts(parts, state).await.map(|query| Query(query.0)).map_err(|error| {
+        let misfit = |error: QueryRejection| {
             let detail = format!("the query does not fit: {}; see /docs for what is expected", error.body_text());
             Problem::bad_request("bad_query", detail)
-        })
+        };
+        let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map_err(misfit)?;
+        for (name, value) in &pairs.0 {
+            let text = if name_fault(name, MAX_PARAMETER).is_some() { name } else { value };
+            if let Some(fault) = name_fault(text, MAX_PARAMETER).filter(|_| !text.is_empty()) {
+                return Err(Problem::bad_request("bad_query", format!("a text in the query {fault}; leave it out")));
+            }
+        }
+        axum::extract::Query::<T>::from_request_parts(parts, state).await.map(|query| Query(query.0)).map_err(misfit)
     }
 }
 
@@ -227,6 +239,11 @@ fn parse_run(text: &str) -> Result<RunId> {
 }
 
 async fn path<S: Send + Sync, T: DeserializeOwned + Send>(parts: &mut Parts, state: &S) -> Result<T> {
+    let raw = RawPathParams::from_request_parts(parts, state).await;
+    let texts = raw.iter().flatten().map(|(_, text)| text).filter(|text| !text.is_empty());
+    if let Some(fault) = texts.filter_map(|text| name_fault(text, MAX_PARAMETER)).next() {
+        return Err(Problem::bad_request("bad_path", format!("a part of the path {fault}; check its encoding")));
+    }
     let read = Path::<T>::from_request_parts(parts, state).await;
     read.map(|path| path.0).map_err(|error: PathRejection| {
         Problem::bad_request("bad_path", format!("the path cannot be read: {}; check its encoding", error.body_text()))
@@ -274,10 +291,11 @@ impl FromRequestParts<AppState> for Actor {
             let detail = format!("`{name}` is the name of a token that you did not send; send that, or another name");
             return Err(Problem::new(StatusCode::FORBIDDEN, "actor_taken", detail));
         }
-        match name.chars().count() {
-            1..=255 if !name.chars().any(char::is_control) => Ok(Actor(Some(name.to_owned()))),
-            _ => {
-                Err(Problem::bad_request("bad_actor", "Milepost-Actor has 1 to 255 characters, as UTF-8; send a name"))
+        match name_fault(name, state.engine.limits().name_chars) {
+            None => Ok(Actor(Some(name.to_owned()))),
+            Some(fault) => {
+                let detail = format!("Milepost-Actor {fault}; send a name, as UTF-8");
+                Err(Problem::bad_request("bad_actor", detail))
             }
         }
     }

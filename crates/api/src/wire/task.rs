@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use milepost_core::id::TaskId;
 use milepost_core::json::Json;
+use milepost_core::text::check_name;
 use milepost_core::time::Timestamp;
+use milepost_engine::EngineError;
 use milepost_engine::skills::LogStream;
 use milepost_engine::workers::{self, DirectiveKind, Outcome, TaskState, WorkerTask};
 use serde::{Deserialize, Serialize};
@@ -161,13 +163,8 @@ pub(crate) fn names(field: &str, texts: &[String]) -> Result<Vec<Arc<str>>> {
 }
 
 pub(crate) fn name(field: &str, text: &str) -> Result<Arc<str>> {
-    match text.chars().count() {
-        1..=MAX_NAME if !text.contains('\0') => Ok(text.into()),
-        _ => {
-            let detail = format!("`{field}` has names of 1 to {MAX_NAME} characters; give it another one");
-            Err(Problem::unprocessable("bad_name", detail))
-        }
-    }
+    check_name(&format!("`{field}`"), text, MAX_NAME, "bad_name").map_err(EngineError::from)?;
+    Ok(text.into())
 }
 
 fn at_most(field: &str, value: u64, most: u64) -> Result<()> {

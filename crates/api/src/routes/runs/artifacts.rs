@@ -48,12 +48,7 @@ pub(super) async fn list(
 ) -> Result<Json<Page<Artifact>>> {
     let limit = limit(query.limit, DEFAULT_LIMIT, MAX_LIMIT)?;
     let filter = ArtifactFilter { step_id: query.step, kind: query.kind };
-    let page = state.engine.artifacts(run, &filter, query.cursor.as_deref(), limit).await;
-    let page = page.map_err(|error| match error.code() {
-        // What stands in a query is answered as for every other list.
-        "bad_cursor" => Problem::bad_request("bad_cursor", error.to_string()),
-        _ => error.into(),
-    })?;
+    let page = state.engine.artifacts(run, &filter, query.cursor.as_deref(), limit).await?;
     let items = page.items.into_iter().map(Artifact::from).collect();
     Ok(Json(Page { items, next_cursor: page.next_cursor }))
 }

@@ -7,7 +7,9 @@ use milepost_core::id::RunId;
 use milepost_core::json::Json as RawJson;
 use milepost_core::run::Signal;
 use milepost_core::status::RunStatus;
+use milepost_core::text::check_remark;
 use milepost_core::time::Timestamp;
+use milepost_engine::EngineError;
 use milepost_store::rows::RunFilter;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -21,6 +23,7 @@ use crate::error::{Problem, Result};
 use crate::extract::{Body, IdempotencyKey};
 use crate::openapi::{Problems, WriteProblems};
 use crate::state::AppState;
+use crate::wire::task::name;
 
 const DEFAULT_LIMIT: u32 = 1000;
 const MAX_LIMIT: u32 = 100_000;
@@ -154,6 +157,11 @@ pub(super) async fn bulk(
 impl BulkBody {
     /// Which runs are meant; `None` if the action fits none of the statuses.
     fn filter(&self) -> Result<Option<RunFilter>> {
+        let (workflow, request) = (&self.filter.workflow, &self.filter.request_id);
+        for (field, text) in [("workflow", workflow), ("request_id", request)] {
+            text.as_deref().map(|text| name(field, text)).transpose()?;
+        }
+        check_remark("`reason`", self.reason.as_deref()).map_err(EngineError::from)?;
         let named = statuses(self.filter.status.as_deref().unwrap_or_default())?;
         let all = if named.is_empty() { RunStatus::ALL.to_vec() } else { named };
         let statuses: Vec<RunStatus> = all.into_iter().filter(|status| self.action.fits(*status)).collect();

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::list::limit;
-use crate::error::{Problem, Result};
+use crate::error::Result;
 use crate::extract::{Query, RunAnd, RunPath};
 use crate::openapi::{NotFound, Problems};
 use crate::state::AppState;
@@ -58,11 +58,7 @@ pub(super) async fn of_step(
 
 async fn read(state: &AppState, run: RunId, step: Option<&str>, query: LogsQuery) -> Result<Json<Page<LogLine>>> {
     let limit = limit(query.limit, DEFAULT_LIMIT, MAX_LIMIT)?;
-    let page = state.engine.logs(run, step, query.cursor, limit).await.map_err(|error| match error.code() {
-        // What stands in a query is answered as for every other list.
-        "bad_cursor" => Problem::bad_request("bad_cursor", error.to_string()),
-        _ => error.into(),
-    })?;
+    let page = state.engine.logs(run, step, query.cursor, limit).await?;
     let items = page.items.into_iter().map(LogLine::from).collect();
     Ok(Json(Page { items, next_cursor: page.next_cursor }))
 }
