@@ -31,6 +31,11 @@ pub(crate) async fn guard(State(state): State<AppState>, mut request: Request, n
     }
 }
 
+/// Whether a request may be told what only those may know who come in.
+pub(crate) fn is_let_in(state: &AppState, headers: &HeaderMap) -> bool {
+    check_token(state, headers).is_ok()
+}
+
 /// The token that a request came with, where the server wants one.
 fn check_token<'s>(state: &'s AppState, headers: &HeaderMap) -> Result<Option<&'s KnownToken>, Problem> {
     let tokens = &state.settings.tokens;

@@ -14,6 +14,7 @@ mod fields;
 mod guard;
 pub mod metrics;
 mod openapi;
+mod readiness;
 mod routes;
 mod serve;
 mod state;

@@ -6,6 +6,7 @@ use milepost_engine::Engine;
 use tokio::sync::watch;
 
 use crate::metrics::Scrape;
+use crate::readiness::DatabaseProbe;
 use crate::token::KnownToken;
 
 /// How the server behaves.
@@ -48,6 +49,7 @@ pub struct AppState {
     pub engine: Arc<Engine>,
     pub settings: Arc<Settings>,
     pub(crate) scrape: Arc<Scrape>,
+    pub(crate) database: Arc<DatabaseProbe>,
     draining: Arc<watch::Sender<bool>>,
     /// WebSockets: the HTTP server does not know of them any more.
     sockets: Arc<watch::Sender<usize>>,
@@ -66,7 +68,8 @@ impl AppState {
     #[must_use]
     pub fn new(engine: Arc<Engine>, settings: Settings) -> AppState {
         let (draining, sockets) = (Arc::new(watch::Sender::new(false)), Arc::new(watch::Sender::new(0)));
-        AppState { engine, settings: Arc::new(settings), scrape: Arc::default(), draining, sockets }
+        let (settings, scrape, database) = (Arc::new(settings), Arc::default(), Arc::default());
+        AppState { engine, settings, scrape, database, draining, sockets }
     }
 
     /// From now on this server is not ready, and streams end.

@@ -41,6 +41,7 @@ use crate::retention::Retention;
 use crate::secrets::{Secrets, SecretsConfig};
 use crate::skills::{BUILT_IN, BuiltInOptions, LogSink, SkillContext, SkillError, Skills};
 use crate::streams::{self, EventStream, Hub};
+use crate::supervisor::{Failure, SupervisionConfig, Supervisor, Watchdog};
 use crate::telemetry::{OtlpConfig, Telemetry, Tracing};
 use crate::timers::{TimerHandle, Timers};
 use crate::view::RunSummary;
@@ -84,6 +85,8 @@ pub struct Config {
     pub push: PushConfig,
     /// Where traces of the runs that end here are sent, if anywhere.
     pub traces: Option<OtlpConfig>,
+    /// When a part of the engine that does not answer is believed to hang.
+    pub supervision: SupervisionConfig,
 }
 
 impl Default for Config {
@@ -108,6 +111,7 @@ impl Default for Config {
             outbox: OutboxConfig::default(),
             push: PushConfig::default(),
             traces: None,
+            supervision: SupervisionConfig::default(),
         }
     }
 }
@@ -184,6 +188,7 @@ pub struct Engine {
     telemetry: Telemetry,
     /// Until it is shut down.
     hot: Mutex<Hot>,
+    supervisor: Supervisor,
     running: Mutex<Running>,
 }
 
@@ -195,6 +200,7 @@ struct Running {
     services: Vec<JoinHandle<()>>,
     tracing: Option<Tracing>,
     hot: Option<HotTasks>,
+    watchdog: Option<Watchdog>,
 }
 
 impl Engine {
@@ -212,6 +218,8 @@ impl Engine {
     /// The store cannot be written.
     pub async fn open_with(store: Arc<dyn Store>, config: Config) -> Result<Engine, EngineError> {
         let node = NodeId(crate::clock::entropy().cast_signed());
+        let supervisor = Supervisor::new(config.supervision);
+        let collects = config.definitions.grace.is_some();
         let definitions = Arc::new(Definitions::new(
             store.clone(),
             config.blobs.clone(),
@@ -306,7 +314,7 @@ impl Engine {
             limited_queues: limited_queues.clone(),
             lease_ms: config.node_lease_ms,
         };
-        let committer = tokio::spawn(committer.run(requests, stopped));
+        let committer = supervisor.spawn("committer", |pulse| committer.run(requests, stopped, pulse));
         let timers = Timers { store: store.clone(), clock: config.clock.clone(), inbox: inbox.clone(), handle: timers };
         let projector_task = Projector::new(
             store.clone(),
@@ -317,10 +325,10 @@ impl Engine {
         );
         let log_writer = LogWriter::new(store.clone(), log_inbox, config.blobs.clone());
         let mut services = vec![
-            tokio::spawn(projector_task.run()),
-            tokio::spawn(herald.run()),
-            tokio::spawn(poll.run()),
-            tokio::spawn(log_writer.run()),
+            supervisor.spawn("projector", |pulse| projector_task.run(pulse)),
+            supervisor.spawn("herald", |pulse| herald.run(pulse)),
+            supervisor.spawn("stream poll", |pulse| poll.run(pulse)),
+            supervisor.spawn("log writer", |pulse| log_writer.run(pulse)),
         ];
         if config.takes_steps {
             reaper.run_once(config.clock.now()).await?;
@@ -340,28 +348,40 @@ impl Engine {
             if config.workers {
                 let clock = config.clock.clone();
                 let puller = Puller { node, store: store.clone(), clock, inbox: inbox.clone() };
-                services.push(tokio::spawn(puller.run()));
-                services.push(tokio::spawn(outbox.clone().run()));
+                services.push(supervisor.spawn("puller", |pulse| puller.run(pulse)));
+                services.push(supervisor.spawn("outbox", |pulse| outbox.clone().run(pulse)));
             }
-            services.push(tokio::spawn(keeper.run()));
+            services.push(supervisor.spawn("lease keeper", |pulse| keeper.run(pulse)));
             let watch = FlightWatch { store: store.clone(), flights: flights.clone(), inbox: inbox.clone() };
-            services.push(tokio::spawn(watch.run()));
-            services.push(tokio::spawn(Collector::new(definitions.clone()).run()));
-            services.push(tokio::spawn(Keeper { artifacts: artifacts.clone() }.run()));
+            services.push(supervisor.spawn("flight watch", |pulse| watch.run(pulse)));
+            if collects {
+                let collector = Collector::new(definitions.clone());
+                services.push(supervisor.spawn_unasked("collector of definitions", collector.run()));
+            }
+            let files = Keeper { artifacts: artifacts.clone() };
+            services.push(supervisor.spawn_unasked("collector of files", files.run()));
             services.extend(config.retention.map(|keep| {
                 let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
                 let (store, clock, blobs) = (store.clone(), config.clock.clone(), config.blobs.clone());
-                tokio::spawn(Retention { store, clock, blobs, keep_ms }.run())
+                supervisor.spawn_unasked("retention", Retention { store, clock, blobs, keep_ms }.run())
             }));
             if config.cache.ttl.is_some() || config.cache.bytes.is_some() {
                 let ttl_ms = config.cache.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
                 let (store, clock, bytes) = (store.clone(), config.clock.clone(), config.cache.bytes);
-                services.push(tokio::spawn(Evictor { store, clock, ttl_ms, bytes }.run()));
+                let evictor = Evictor { store, clock, ttl_ms, bytes };
+                services.push(supervisor.spawn_unasked("evictor", evictor.run()));
             }
-            services.extend([tokio::spawn(reaper.run()), tokio::spawn(timers.run()), tokio::spawn(lookout.run())]);
+            services.extend([
+                supervisor.spawn("reaper", |pulse| reaper.run(pulse)),
+                supervisor.spawn("timers", |pulse| timers.run(pulse)),
+                supervisor.spawn("lookout", |pulse| lookout.run(pulse)),
+            ]);
         } else {
             store.heartbeat(node, config.clock.now(), config.node_lease_ms).await?;
         }
+        let watchdog = supervisor.watch().inspect_err(|error| {
+            tracing::error!(%error, "there is no thread for the watchdog: a part that hangs is noticed by nobody");
+        });
         tracing::info!(%node, store = store.name(), takes_steps = config.takes_steps, "an engine runs");
         Ok(Engine {
             node,
@@ -388,12 +408,14 @@ impl Engine {
             streams,
             telemetry: telemetry.without_traces(),
             hot: Mutex::new(hot),
+            supervisor,
             running: Mutex::new(Running {
                 stop: Some(stop),
                 committer: Some(committer),
                 services,
                 tracing,
                 hot: hot_tasks,
+                watchdog: watchdog.ok(),
             }),
         })
     }
@@ -668,6 +690,25 @@ impl Engine {
         self.hot.lock().expect("no holder of this lock panics").is_up()
     }
 
+    /// Returns when a task of this engine has died or hangs: it cannot go on. End the process; another one, or the next,
+    /// continues from the log. A program whose runtime may stand still is told by
+    /// [`SupervisionConfig::on_failure`], too.
+    pub async fn failed(&self) -> Failure {
+        self.supervisor.failed().await
+    }
+
+    /// The same, if it has happened.
+    #[must_use]
+    pub fn failure(&self) -> Option<Failure> {
+        self.supervisor.failure()
+    }
+
+    /// Parts that have not answered for [`SupervisionConfig::unready_after`]. Such an engine should be given no work.
+    #[must_use]
+    pub fn silent_parts(&self) -> Vec<&'static str> {
+        self.supervisor.silent_parts()
+    }
+
     /// How old the oldest commit is that is not projected yet.
     #[must_use]
     pub fn projector_lag_ms(&self) -> u64 {
@@ -704,6 +745,8 @@ impl Engine {
     pub async fn shutdown(&self) {
         let running = std::mem::take(&mut *self.running.lock().expect("no holder of this lock panics"));
         let (Some(stop), Some(committer)) = (running.stop, running.committer) else { return };
+        self.supervisor.stop();
+        drop(running.watchdog);
         let _ = stop.send(());
         let _ = committer.await;
         self.executor.abort_all();
@@ -734,6 +777,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        self.supervisor.stop();
         let running = std::mem::take(&mut *self.running.lock().expect("no holder of this lock panics"));
         running.committer.iter().chain(&running.services).for_each(JoinHandle::abort);
         running.tracing.iter().for_each(Tracing::abort);

@@ -19,6 +19,7 @@ use crate::committer::{Inbox, Request};
 use crate::logs::{AttemptKey, AttemptLog, LogHandle};
 use crate::secrets::{INLINE_QUEUE, Redactor, Resolved, Secrets};
 use crate::skills::{Files, SkillContext, SkillError, Skills};
+use crate::supervisor::panic_text;
 
 type Key = (RunId, TaskRef);
 
@@ -68,7 +69,12 @@ impl Executor {
         let key = (run, task.task);
         let mut under_way = self.shared.under_way.lock().expect("no holder of this lock panics");
         let handle = tokio::spawn(async move {
-            let command = shared.outcome(org, run, &plan, &task).await;
+            let outcome = std::panic::AssertUnwindSafe(shared.outcome(org, run, &plan, &task)).catch_unwind().await;
+            // The step must end, whatever went wrong around its skill.
+            let command = outcome.unwrap_or_else(|panic| {
+                let error = ErrorInfo::fatal("panic", format!("the executor panicked: {}", panic_text(&*panic)));
+                Command::Fail { task: task.task, error }
+            });
             // Whoever takes the entry reports: this task, or the one that cancelled it.
             if shared.forget(&(run, task.task)).is_none() {
                 return;
@@ -192,7 +198,9 @@ impl Shared {
                 .await
                 .map_err(|_| SkillError::new("timeout", format!("the step took longer than {ms} ms")))?,
         };
-        let output = ended.unwrap_or_else(|panic| Err(SkillError::new("panic", panic_text(&*panic))))?;
+        let output = ended.unwrap_or_else(|panic| {
+            Err(SkillError::new("panic", format!("the skill panicked: {}", panic_text(&*panic))))
+        })?;
         check_output(&output, &self.limits, self.artifacts.most_output())?;
         Ok(output)
     }
@@ -253,11 +261,6 @@ fn is_plain(text: &str, max_depth: usize) -> bool {
         }
     }
     true
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("the skill panicked: {}", text.unwrap_or("no message"))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use milepost_store::{Result, Store};
 
 use crate::committer::{Inbox, Request};
 use crate::engine::Engine;
+use crate::supervisor::Pulse;
 
 /// How often the rows are looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -200,9 +201,9 @@ impl FlightWatch {
         Ok(())
     }
 
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self, pulse: Arc<Pulse>) {
         loop {
-            tokio::time::sleep(INTERVAL).await;
+            pulse.rest(tokio::time::sleep(INTERVAL)).await;
             if let Err(error) = self.run_once().await {
                 tracing::warn!(%error, "what runs of this node wait for cannot be looked at");
             }

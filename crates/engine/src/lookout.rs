@@ -13,6 +13,7 @@ use milepost_store::{Result, Store};
 
 use crate::committer::{Inbox, Request};
 use crate::executor::Executor;
+use crate::supervisor::Pulse;
 use crate::workers::Leases;
 
 /// How long a step has to be under way before its run is looked at, and how often that is done.
@@ -53,9 +54,9 @@ impl Lookout {
         Ok(())
     }
 
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self, pulse: Arc<Pulse>) {
         loop {
-            tokio::time::sleep(INTERVAL).await;
+            pulse.rest(tokio::time::sleep(INTERVAL)).await;
             if let Err(error) = self.run_once(INTERVAL).await {
                 tracing::warn!(%error, "the runs whose steps are under way here cannot be looked at");
             }

@@ -13,6 +13,7 @@ use milepost_store::{Result, Store};
 use crate::clock::Clock;
 use crate::committer::{Inbox, LimitedQueues, Message, Request, in_line};
 use crate::outbox::Outbox;
+use crate::supervisor::Pulse;
 use crate::workers::Leases;
 
 const PAGE: u32 = 500;
@@ -117,17 +118,18 @@ impl Reaper {
         }
     }
 
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self, pulse: Arc<Pulse>) {
         let mut owned = HashSet::new();
         let mut next_care = self.clock.now();
         for round in 1_u64.. {
             if self.clock.now() >= next_care {
                 next_care = self.clock.now().plus_ms(CARE_MS);
-                if let Err(error) = self.store.maintain(self.clock.now()).await {
+                // That may take as long as it takes.
+                if let Err(error) = pulse.rest(self.store.maintain(self.clock.now())).await {
                     tracing::warn!(node = %self.node, %error, "the database could not be cared for");
                 }
             }
-            tokio::time::sleep(Duration::from_millis((self.lease_ms / 3).max(1))).await;
+            pulse.rest(tokio::time::sleep(Duration::from_millis((self.lease_ms / 3).max(1)))).await;
             if let Err(error) = self.run_once(self.clock.now()).await {
                 tracing::warn!(node = %self.node, %error, "this node could not say that it lives");
             }

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::committer::{Inbox, Request};
+use crate::supervisor::Pulse;
 
 /// Timers due within this time are held in memory.
 const HORIZON_MS: u64 = 60_000;
@@ -130,7 +131,7 @@ impl Timers {
         Ok(())
     }
 
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self, pulse: Arc<Pulse>) {
         loop {
             let now = self.clock.now();
             let wait = match self.run_once(now).await {
@@ -140,11 +141,14 @@ impl Timers {
                     Duration::from_secs(1)
                 }
             };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.handle.earlier.notified() => {}
-                () = self.clock.set_from(now) => {}
-            }
+            let due = async {
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = self.handle.earlier.notified() => {}
+                    () = self.clock.set_from(now) => {}
+                }
+            };
+            pulse.rest(due).await;
         }
     }
 }

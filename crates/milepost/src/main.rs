@@ -28,7 +28,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A durable workflow engine in one binary.
 ///
-/// Exit status: 0 done, 1 the run failed (or `doctor` found something), 2 wrong use, 3 no server.
+/// Exit status: 0 done, 1 the run failed (or `doctor` found something), 2 wrong use, 3 no server, 70 a part of the server failed.
 #[derive(Debug, Parser)]
 #[command(
     name = "milepost",

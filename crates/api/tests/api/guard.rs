@@ -47,6 +47,11 @@ async fn a_server_with_tokens_wants_one() {
     for path in ["/healthz", "/readyz", "/docs"] {
         assert_eq!(api.get(path).await.status, StatusCode::OK, "{path}");
     }
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(api.get(path).await.body, json!({"status": "ok"}), "a stranger is not told the version");
+        let known = api.send(request("GET", path, &[("authorization", "Bearer open sesame")], "")).await;
+        assert_eq!(known.body, json!({"status": "ok", "version": env!("CARGO_PKG_VERSION")}));
+    }
 }
 
 #[tokio::test]

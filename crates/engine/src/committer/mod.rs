@@ -53,6 +53,7 @@ use crate::outbox::Outbox;
 use crate::plans::Plans;
 use crate::projector::{Committed, ProjectorHandle};
 use crate::secrets::Secrets;
+use crate::supervisor::Pulse;
 use crate::telemetry::Telemetry;
 use crate::timers::TimerHandle;
 use crate::watch::Watchers;
@@ -361,7 +362,7 @@ impl Committer {
     }
 
     /// Runs until told to stop; then writes what was taken and ends.
-    pub(crate) async fn run(mut self, requests: Requests, mut stop: oneshot::Receiver<()>) {
+    pub(crate) async fn run(mut self, requests: Requests, mut stop: oneshot::Receiver<()>, pulse: Arc<Pulse>) {
         let Requests { mut requests, mut marks } = requests;
         let mut messages = Vec::with_capacity(BATCH_REQUESTS);
         let mut stopping = false;
@@ -376,6 +377,7 @@ impl Committer {
                     biased;
                     done = commit::done(&mut self.in_flight) => self.committed(done),
                     Some(mark) = marks.recv() => self.marks.push(mark),
+                    () = pulse.asked() => {}
                     _ = &mut stop, if !stopping => stopping = true,
                     count = requests.recv_many(&mut messages, BATCH_REQUESTS), if !stopping && has_room => {
                         if count == 0 {
@@ -389,6 +391,8 @@ impl Committer {
             }
             if self.in_flight.is_none() {
                 self.passed.append(&mut self.marks);
+                // Not while a batch is on its way: a store that never answers is silence, too.
+                pulse.answer();
             }
             for mark in self.passed.drain(..) {
                 // One that no longer waits is no loss.

@@ -26,6 +26,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::clock::Clock;
 use crate::refused::refused_of;
 use crate::skills::{LogLine, LogSink};
+use crate::supervisor::Pulse;
 pub(crate) use attempt::{AttemptKey, AttemptLog};
 use attempt::{Left, Line};
 use chunk::Chunks;
@@ -155,11 +156,11 @@ impl LogWriter {
         LogWriter { store, inbox, outside }
     }
 
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(mut self, pulse: Arc<Pulse>) {
         let mut messages = Vec::new();
         let mut flushed = Vec::new();
         loop {
-            if self.inbox.receiver.recv_many(&mut messages, QUEUE).await == 0 {
+            if pulse.rest(self.inbox.receiver.recv_many(&mut messages, QUEUE)).await == 0 {
                 return;
             }
             let until = tokio::time::Instant::now() + GATHER;

@@ -8,6 +8,7 @@ use super::chunk::lines_of;
 use super::*;
 use crate::clock::ManualClock;
 use crate::skills::LogStream;
+use crate::supervisor::Pulse;
 
 struct Kept {
     handle: LogHandle,
@@ -31,7 +32,8 @@ impl Kept {
     /// `3 stdout text`: all that is stored of a step.
     async fn lines(&mut self, step: &str) -> Vec<String> {
         if let Some(inbox) = self.inbox.take() {
-            tokio::spawn(LogWriter::new(self.store.clone(), inbox, None).run());
+            let pulse = Arc::new(Pulse::new("log writer"));
+            tokio::spawn(LogWriter::new(self.store.clone(), inbox, None).run(pulse));
         }
         self.handle.flush().await;
         let rows = self.store.logs(OrgId::DEFAULT, RunId(uuid::Uuid::nil()), Some(step), None, 1000).await.unwrap();

@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::committer::{Inbox, Message as ToCommitter, Offer};
 use crate::push::{self, Hosts, Pusher, Reported, Slot};
 use crate::refused::refused_of;
+use crate::supervisor::Pulse;
 use crate::telemetry::metrics::Metrics;
 use crate::workers::{Handed, next_offer};
 
@@ -89,6 +90,13 @@ struct State {
     waiting: HashMap<OutboxId, Letter>,
     /// When to ask the database.
     next_look: Timestamp,
+}
+
+/// What the outbox turns to when it has rested.
+enum Next {
+    Look,
+    TryPushes,
+    HurryCancelled,
 }
 
 impl Outbox {
@@ -278,7 +286,7 @@ impl Outbox {
         }
     }
 
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self, pulse: Arc<Pulse>) {
         let Parts { clock, inbox, pusher, .. } = &self.shared.parts;
         let bell = pusher.leases.bell(&push::WORKER.into());
         loop {
@@ -294,12 +302,19 @@ impl Outbox {
                     Duration::from_secs(1)
                 }
             };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.shared.wake.notified() => {}
-                () = self.hosts().room.notified() => drop(inbox.send(ToCommitter::TryPushes).await),
-                () = &mut rings => self.hurry_cancelled().await,
-                () = clock.set_from(now) => {}
+            let next = async {
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => Next::Look,
+                    () = self.shared.wake.notified() => Next::Look,
+                    () = self.hosts().room.notified() => Next::TryPushes,
+                    () = &mut rings => Next::HurryCancelled,
+                    () = clock.set_from(now) => Next::Look,
+                }
+            };
+            match pulse.rest(next).await {
+                Next::Look => {}
+                Next::TryPushes => drop(inbox.send(ToCommitter::TryPushes).await),
+                Next::HurryCancelled => self.hurry_cancelled().await,
             }
         }
     }

@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::plans::Plans;
 use crate::refused::refused_of;
+use crate::supervisor::Pulse;
 use crate::telemetry::metrics::Metrics;
 
 pub(crate) use reduce::Projection;
@@ -170,14 +171,14 @@ impl Projector {
         Projector { store, plans, clock, waiting: HashMap::new(), inbox, metrics }
     }
 
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(mut self, pulse: Arc<Pulse>) {
         let mut messages = Vec::new();
         let mut flushed = Vec::new();
         loop {
             // What could not be written, or waits for a gap to close, is tried again.
             let patience = if self.is_behind() { RETRY } else { Duration::MAX };
             let received = self.inbox.receiver.recv_many(&mut messages, QUEUE);
-            if let Ok(0) = tokio::time::timeout(patience, received).await {
+            if let Ok(0) = pulse.rest(tokio::time::timeout(patience, received)).await {
                 return;
             }
             let until = tokio::time::Instant::now() + GATHER;
@@ -188,10 +189,10 @@ impl Projector {
                     _ => break,
                 }
             }
-            self.run_once().await;
+            self.run_once(&pulse).await;
             if !flushed.is_empty() && self.is_behind() {
                 // Somebody else projected some of it meanwhile.
-                self.run_once().await;
+                self.run_once(&pulse).await;
             }
             for done in flushed.drain(..) {
                 done.notify_one();
@@ -254,7 +255,7 @@ impl Projector {
     }
 
     /// Writes all that waits.
-    async fn run_once(&mut self) {
+    async fn run_once(&mut self, pulse: &Pulse) {
         let now = self.clock.now();
         let oldest = self.waiting.values().filter_map(|waiting| waiting.since).min();
         let lag_ms = oldest.map_or(0, |since| now.ms_since(since));
@@ -272,6 +273,7 @@ impl Projector {
             if let Err(error) = self.write(chunk).await {
                 tracing::warn!(%error, runs = chunk.len(), "projections could not be written; they are tried again");
             }
+            pulse.answer();
         }
         if !self.is_behind() {
             self.inbox.lag_ms.store(0, Ordering::Relaxed);

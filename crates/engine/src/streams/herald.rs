@@ -1,9 +1,12 @@
 //! The herald takes in what the committer wrote to watched runs, encodes it, and wakes those who watch: all that is not
 //! the committer's work.
 
+use std::sync::Arc;
+
 use tokio::sync::mpsc;
 
 use super::hub::News;
+use crate::supervisor::Pulse;
 
 const AT_ONCE: usize = 64;
 
@@ -13,9 +16,9 @@ pub(crate) struct Herald {
 }
 
 impl Herald {
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(mut self, pulse: Arc<Pulse>) {
         let mut news = Vec::with_capacity(AT_ONCE);
-        while self.inbox.recv_many(&mut news, AT_ONCE).await > 0 {
+        while pulse.rest(self.inbox.recv_many(&mut news, AT_ONCE)).await > 0 {
             for (topic, rows) in news.drain(..) {
                 topic.absorb(&rows);
             }

@@ -10,6 +10,7 @@ use milepost_store::Result;
 
 use super::hub::Hub;
 use super::topic::Topic;
+use crate::supervisor::Pulse;
 
 const INTERVAL: Duration = Duration::from_millis(400);
 /// Runs in one question.
@@ -36,11 +37,11 @@ impl Poll {
         Ok(())
     }
 
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self, pulse: Arc<Pulse>) {
         loop {
             // Those who come are given what is there already: nothing is late before the interval has passed.
-            drop(self.hub.watched().await);
-            tokio::time::sleep(INTERVAL).await;
+            drop(pulse.rest(self.hub.watched()).await);
+            pulse.rest(tokio::time::sleep(INTERVAL)).await;
             let topics = self.hub.watched().await;
             if let Err(error) = self.run_once(&topics).await {
                 tracing::warn!(%error, "the runs that are watched here cannot be looked at");

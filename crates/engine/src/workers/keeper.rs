@@ -15,6 +15,7 @@ use super::{LeaseToken, Leases};
 use crate::clock::Clock;
 use crate::committer::{Inbox, Message, Request};
 use crate::refused::refused_of;
+use crate::supervisor::Pulse;
 
 /// How long progress is gathered before it is written.
 const GATHER: Duration = Duration::from_secs(1);
@@ -84,7 +85,7 @@ impl LeaseKeeper {
         Ok(())
     }
 
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self, pulse: Arc<Pulse>) {
         loop {
             let now = self.clock.now();
             let wait = match self.run_once(now).await {
@@ -95,11 +96,14 @@ impl LeaseKeeper {
                     Duration::from_secs(1)
                 }
             };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.leases.earlier.notified() => tokio::time::sleep(GATHER.min(wait)).await,
-                () = self.clock.set_from(now) => {}
-            }
+            let due = async {
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = self.leases.earlier.notified() => tokio::time::sleep(GATHER.min(wait)).await,
+                    () = self.clock.set_from(now) => {}
+                }
+            };
+            pulse.rest(due).await;
         }
     }
 }

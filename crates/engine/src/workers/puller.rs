@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::committer::{Inbox, Message, in_line};
+use crate::supervisor::Pulse;
 
 /// How often that is looked after while there are workers.
 const INTERVAL: Duration = Duration::from_millis(300);
@@ -46,9 +47,9 @@ impl Puller {
         Ok(())
     }
 
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self, pulse: Arc<Pulse>) {
         loop {
-            tokio::time::sleep(INTERVAL).await;
+            pulse.rest(tokio::time::sleep(INTERVAL)).await;
             if let Err(error) = self.run_once(self.clock.now()).await {
                 tracing::warn!(%error, "what waits on other nodes cannot be read");
             }

@@ -1,7 +1,7 @@
 //! A store that fails at the worst moment: callers get an answer, no run is lost, nothing happens twice.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,6 +18,7 @@ use milepost_store::rows::{
 };
 use milepost_store::{OutboxStore, Result, Store, StoreError, Transaction};
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::support::*;
 
@@ -56,6 +57,10 @@ pub(crate) struct Faulty {
     begun: AtomicUsize,
     /// So many times log lines cannot be stored.
     pub(crate) lost_logs: AtomicUsize,
+    /// Commits wait while this is so.
+    hangs: watch::Sender<bool>,
+    /// The call that panics.
+    panics: Mutex<&'static str>,
 }
 
 impl Faulty {
@@ -82,6 +87,8 @@ impl Faulty {
             largest: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
             lost_logs: AtomicUsize::new(0),
+            hangs: watch::Sender::new(false),
+            panics: Mutex::new(""),
         })
     }
 
@@ -91,6 +98,19 @@ impl Faulty {
 
     pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn hang(&self, hangs: bool) {
+        self.hangs.send_replace(hangs);
+    }
+
+    pub(crate) fn panic_in(&self, call: &'static str) {
+        *self.panics.lock().unwrap() = call;
+    }
+
+    fn panic_if_told(&self, call: &str) {
+        let told = *self.panics.lock().unwrap() == call;
+        assert!(!told, "`{call}`, as the test wants it");
     }
 
     pub(crate) fn disarm(&self) {
@@ -186,6 +206,8 @@ impl Store for Faulty {
         self.largest.fetch_max(batch.writes.len(), Ordering::SeqCst);
         self.begun.fetch_add(1, Ordering::SeqCst);
         tokio::time::sleep(self.slow).await;
+        self.panic_if_told("commit");
+        self.hangs.subscribe().wait_for(|hangs| !hangs).await.unwrap();
         self.write(self.inner.commit(batch)).await
     }
     async fn ask(&self, questions: Vec<Question>) -> Result<(Box<dyn Transaction>, Vec<Answer>)> {
@@ -349,6 +371,7 @@ impl Store for Faulty {
     }
     async fn project(&self, writes: Vec<ProjectionWrite>) -> Result<Vec<WriteResult>> {
         self.check_texts(writes.iter().map(|write| write.snapshot.workflow.as_str()))?;
+        self.panic_if_told("project");
         self.write(self.inner.project(writes)).await
     }
     async fn drop_projection(&self, org: OrgId, run: RunId) -> Result<()> {

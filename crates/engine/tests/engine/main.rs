@@ -32,6 +32,7 @@ mod scenarios;
 mod secrets;
 mod signals;
 mod streams;
+mod supervision;
 mod timers;
 mod traces;
 mod two_nodes;

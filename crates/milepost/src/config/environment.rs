@@ -24,6 +24,8 @@ pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Layer, R
         insecure_no_auth: parsed::<Truth>(&given, settings::INSECURE_NO_AUTH)?.map(|truth| truth.0),
         push_per_host: parsed(&given, settings::PUSH_PER_HOST)?,
         outbox_max_tries: parsed(&given, settings::OUTBOX_MAX_TRIES)?,
+        unready_after: parsed(&given, settings::UNREADY_AFTER)?,
+        end_after: parsed(&given, settings::END_AFTER)?,
         retention: parsed(&given, settings::RETENTION)?,
         cache_ttl: parsed(&given, settings::CACHE_TTL)?,
         cache_bytes: parsed(&given, settings::CACHE_BYTES)?,

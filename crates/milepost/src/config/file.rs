@@ -42,6 +42,7 @@ struct File {
     secrets: Secrets,
     push: Push,
     outbox: Outbox,
+    supervision: Supervision,
     retention: Kept,
     cache: Cache,
     definitions: Definitions,
@@ -94,6 +95,15 @@ struct Push {
 #[serde(default, deny_unknown_fields)]
 struct Outbox {
     max_tries: Option<NonZeroU32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Supervision {
+    #[serde(deserialize_with = "text")]
+    unready_after: Option<Lasting>,
+    #[serde(deserialize_with = "text")]
+    end_after: Option<Retention>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -199,6 +209,8 @@ fn parse(source: &str) -> Result<Layer, toml::de::Error> {
         push_secrets: file.push.signing_secret,
         push_per_host: file.push.per_host,
         outbox_max_tries: file.outbox.max_tries,
+        unready_after: file.supervision.unready_after,
+        end_after: file.supervision.end_after,
         retention: file.retention.completed_runs,
         cache_ttl: file.cache.ttl,
         cache_bytes: file.cache.bytes,
@@ -255,7 +267,7 @@ mod tests {
             "listen = '0.0.0.0:80'\ndb = 'a.db'\ndata = 'd'\nblobs = 's3://b'\nredis = 'redis://h'\ninline_concurrency = 3\nallow_shell = true\n\
              allow_private_http = false\ndrain_seconds = 5\n[auth]\ntokens = ['{hash}', 'ci={hash}']\ninsecure_no_auth = true\n\
              [http]\nproxy = 'http://p:3128'\n[env]\nallowed = ['REGION', 'APP_*']\n[secrets]\nkey = '{}'\nkey_file = 'k'\nfolder = '/run/secrets'\nenv_prefix = ''\n\
-             [retention]\ncompleted_runs = '30d'\nblob_grace = '2d'\nartifacts = {{ checkpoint = '30d', replay = '7d' }}\n[cache]\nttl = 'off'\nbytes = '10GB'\nredis_ttl = '5m'\n[definitions]\nchain_depth = 20\ngc_grace = 'never'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
+             [retention]\ncompleted_runs = '30d'\nblob_grace = '2d'\nartifacts = {{ checkpoint = '30d', replay = '7d' }}\n[cache]\nttl = 'off'\nbytes = '10GB'\nredis_ttl = '5m'\n[supervision]\nunready_after = '5s'\nend_after = 'off'\n[definitions]\nchain_depth = 20\ngc_grace = 'never'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
              service_name = 's'\n[log]\nformat = 'json'\n[limits]\nsteps = 10\n",
             "0a".repeat(32)
         ))
@@ -267,6 +279,7 @@ mod tests {
         assert_eq!(layer.retention.unwrap().to_string(), "30d");
         assert_eq!((layer.cache_ttl.unwrap().0, layer.cache_bytes.unwrap().0), (None, Some(10_000_000_000)));
         assert_eq!((layer.redis.unwrap().0.as_deref(), layer.cache_redis_ttl.unwrap().0), (Some("redis://h"), 300));
+        assert_eq!((layer.unready_after.unwrap().0, layer.end_after.unwrap().0), (5, None));
         let kinds = layer.artifact_retention.unwrap();
         assert_eq!((kinds.to_string().as_str(), layer.blob_grace.unwrap().0), ("checkpoint=30d,replay=7d", 172_800));
         assert_eq!((layer.chain_depth.unwrap().0, layer.gc_grace.unwrap().0), (20, None));

@@ -37,6 +37,8 @@ pub(crate) struct Layer {
     pub(crate) push_secrets: Option<PushSecrets>,
     pub(crate) push_per_host: Option<NonZeroUsize>,
     pub(crate) outbox_max_tries: Option<NonZeroU32>,
+    pub(crate) unready_after: Option<Lasting>,
+    pub(crate) end_after: Option<Retention>,
     pub(crate) retention: Option<Retention>,
     pub(crate) cache_ttl: Option<Retention>,
     pub(crate) cache_bytes: Option<MostBytes>,

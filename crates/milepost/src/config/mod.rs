@@ -76,6 +76,8 @@ pub(crate) struct ServerConfig {
     pub(crate) push_secrets: Sourced<PushSecrets>,
     pub(crate) push_per_host: Sourced<usize>,
     pub(crate) outbox_max_tries: Sourced<u32>,
+    pub(crate) unready_after: Sourced<Lasting>,
+    pub(crate) end_after: Sourced<Retention>,
     pub(crate) retention: Sourced<Retention>,
     pub(crate) cache_ttl: Sourced<Retention>,
     pub(crate) cache_bytes: Sourced<MostBytes>,
@@ -157,6 +159,11 @@ impl ServerConfig {
             outbox_max_tries: layers
                 .pick(settings::OUTBOX_MAX_TRIES, |layer| layer.outbox_max_tries)
                 .map_or_else(|| Sourced::default(OutboxConfig::default().max_tries), |given| given.map(Into::into)),
+            unready_after: or(
+                layers.pick(settings::UNREADY_AFTER, |layer| layer.unready_after),
+                Lasting::UNREADY_AFTER,
+            ),
+            end_after: or(layers.pick(settings::END_AFTER, |layer| layer.end_after), Retention::END_AFTER),
             retention: or(layers.pick(settings::RETENTION, |layer| layer.retention), Retention::DEFAULT),
             cache_ttl: or(layers.pick(settings::CACHE_TTL, |layer| layer.cache_ttl), Retention::OF_RESULTS),
             cache_bytes: or(layers.pick(settings::CACHE_BYTES, |layer| layer.cache_bytes), MostBytes::OFF),
@@ -207,6 +214,16 @@ impl ServerConfig {
         if *value > LONGEST_DRAIN_SECONDS {
             let message =
                 format!("{from}: {value} seconds are too long to stop; at most {LONGEST_DRAIN_SECONDS} are allowed");
+            return Err(Refusal::new("bad_config", message));
+        }
+        let (unready_after, end_after) = (self.unready_after.value, self.end_after.value);
+        if end_after.0.is_some_and(|end_after| end_after < unready_after.0) {
+            let from =
+                if self.end_after.from == Source::Default { &self.unready_after.from } else { &self.end_after.from };
+            let message = format!(
+                "{from}: a server would end after {end_after} of silence before it is not ready after {unready_after}; \
+                 make supervision.end_after at least as long as supervision.unready_after"
+            );
             return Err(Refusal::new("bad_config", message));
         }
         Ok(self)

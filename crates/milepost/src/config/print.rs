@@ -88,6 +88,8 @@ impl ServerConfig {
             }
             "push.per_host" => (number(self.push_per_host.value), &self.push_per_host.from),
             "outbox.max_tries" => (number(self.outbox_max_tries.value), &self.outbox_max_tries.from),
+            "supervision.unready_after" => (text(self.unready_after.value.to_string()), &self.unready_after.from),
+            "supervision.end_after" => (text(self.end_after.value.to_string()), &self.end_after.from),
             "retention.completed_runs" => (text(self.retention.value.to_string()), &self.retention.from),
             "cache.ttl" => (text(self.cache_ttl.value.to_string()), &self.cache_ttl.from),
             "cache.bytes" => (text(self.cache_bytes.value.to_string()), &self.cache_bytes.from),

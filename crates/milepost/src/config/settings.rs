@@ -39,6 +39,8 @@ settings! {
     PUSH_SECRET: "push.signing_secret", "MILEPOST_PUSH_SECRET", None;
     PUSH_PER_HOST: "push.per_host", "MILEPOST_PUSH_PER_HOST", None;
     OUTBOX_MAX_TRIES: "outbox.max_tries", "MILEPOST_OUTBOX_MAX_TRIES", None;
+    UNREADY_AFTER: "supervision.unready_after", "MILEPOST_UNREADY_AFTER", None;
+    END_AFTER: "supervision.end_after", "MILEPOST_END_AFTER", None;
     RETENTION: "retention.completed_runs", "MILEPOST_RETENTION", Some("--retention");
     ARTIFACT_RETENTION: "retention.artifacts", "MILEPOST_ARTIFACT_RETENTION", Some("--artifact-retention");
     BLOB_GRACE: "retention.blob_grace", "MILEPOST_BLOB_GRACE", None;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use milepost_engine::SupervisionConfig;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
@@ -18,6 +19,8 @@ const LONGEST_S: u64 = 100 * 366 * 86_400;
 
 impl Retention {
     pub(crate) const DEFAULT: Retention = Retention(Some(90 * 86_400));
+    /// Of the silence of a part of the engine, until the server ends.
+    pub(crate) const END_AFTER: Retention = Retention(Some(SupervisionConfig::END_AFTER.as_secs()));
     /// Of results of steps that nobody takes.
     pub(crate) const OF_RESULTS: Retention = Retention(Some(30 * 86_400));
 }
@@ -62,6 +65,8 @@ fn span(f: &mut fmt::Formatter<'_>, seconds: u64) -> fmt::Result {
 pub(crate) struct Lasting(pub(crate) u64);
 
 impl Lasting {
+    /// Of the silence of a part of the engine, until the server is not ready.
+    pub(crate) const UNREADY_AFTER: Lasting = Lasting(SupervisionConfig::UNREADY_AFTER.as_secs());
     /// Of what is in Redis.
     pub(crate) const IN_REDIS: Lasting = Lasting(3600);
 }

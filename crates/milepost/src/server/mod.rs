@@ -24,7 +24,7 @@ use milepost_engine::artifacts::ArtifactsConfig;
 use milepost_engine::cache::CacheConfig;
 use milepost_engine::definitions::DefinitionsConfig;
 use milepost_engine::skills::{BuiltInOptions, Skills};
-use milepost_engine::{Config, Engine, OutboxConfig, PushConfig};
+use milepost_engine::{Config, Engine, Failure, OutboxConfig, PushConfig, SupervisionConfig};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -38,6 +38,8 @@ pub(crate) use signals::Signals;
 
 /// A server that ended before it was done.
 const LEFT: u8 = 1;
+/// A server whose engine has failed: `EX_SOFTWARE`.
+const FAILED: u8 = 70;
 /// How long the engine may take to write what it has. A database that is away must not keep the process.
 const SHUTDOWN: Duration = Duration::from_secs(10);
 
@@ -57,6 +59,8 @@ enum End {
     Asked,
     /// It no longer listens, by itself.
     Lost(std::io::Error),
+    /// The engine cannot go on.
+    Failed,
 }
 
 impl Server {
@@ -93,15 +97,21 @@ impl Server {
         let end = tokio::select! {
             () = signals.next() => End::Asked,
             ended = &mut self.answering => End::Lost(lost(ended)),
+            _ = self.engine.failed() => End::Failed,
         };
+        if let End::Failed = end {
+            // Nothing of the engine can be relied on, so nothing is ended in good order: `on_failure` has said why.
+            signals::end_soon(FAILED);
+            return Ok(ExitCode::from(FAILED));
+        }
         if let End::Asked = end {
             on_drain();
         }
         tokio::select! {
             in_order = self.drain() => match (end, in_order) {
                 (End::Lost(error), _) => Err(error).context("the server no longer listens"),
-                (End::Asked, true) => Ok(ExitCode::SUCCESS),
-                (End::Asked, false) => {
+                (End::Asked | End::Failed, true) => Ok(ExitCode::SUCCESS),
+                (End::Asked | End::Failed, false) => {
                     signals::end_soon(LEFT);
                     Ok(ExitCode::from(LEFT))
                 }
@@ -135,6 +145,14 @@ impl Drop for Server {
     }
 }
 
+/// Called when the engine has failed, perhaps while the runtime stands still: whatever else happens, the process ends.
+pub(crate) fn end_after_failure(failure: &Failure) {
+    crate::say(&format!(
+        "milepost ends: {failure}; what was acknowledged is on disk, and the next start goes on from there"
+    ));
+    signals::end_soon(FAILED);
+}
+
 fn lost(ended: Result<(), tokio::task::JoinError>) -> std::io::Error {
     match ended {
         Ok(()) => std::io::Error::other("it stopped by itself"),
@@ -166,6 +184,11 @@ fn engine_config(config: &ServerConfig) -> Result<Config, Refusal> {
             signing_secrets: config.push_secrets.value.0.clone(),
             egress: config.egress(),
             per_host: config.push_per_host.value,
+        },
+        supervision: SupervisionConfig {
+            unready_after: Duration::from_secs(config.unready_after.value.0),
+            end_after: config.end_after.value.0.map(Duration::from_secs),
+            on_failure: Some(Arc::new(end_after_failure)),
         },
         outbox: OutboxConfig { max_tries: config.outbox_max_tries.value },
         artifacts: ArtifactsConfig {

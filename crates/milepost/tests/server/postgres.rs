@@ -1,9 +1,12 @@
 //! Several servers on one Postgres, with no further setting.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
 use serde_json::json;
 
 use super::common::postgres_schema;
-use super::{Place, has_begun, slow};
+use super::{Place, Server, eventually, has_begun, slow};
 
 #[test]
 fn what_a_server_leaves_goes_on_in_another() {
@@ -23,4 +26,60 @@ fn what_a_server_leaves_goes_on_in_another() {
     assert_eq!((&ended["status"], &ended["output"]), (&json!("completed"), &json!({"only": {"n": 1}})));
     assert!(!place.path().join("one/milepost.db").exists());
     second.stop();
+}
+
+/// Holds a lock in `psql` until it is dropped.
+struct Lock(std::process::Child);
+
+impl Lock {
+    /// Whoever writes to this table waits; who reads it does not.
+    fn on(database: &str, table: &str) -> Lock {
+        let sql = format!("BEGIN; LOCK TABLE {table} IN SHARE MODE; SELECT 'locked';\n");
+        let mut psql =
+            Command::new("psql").args([database, "-qAt"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        psql.stdin.as_mut().unwrap().write_all(sql.as_bytes()).unwrap();
+        let mut said = String::new();
+        BufReader::new(psql.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said.trim(), "locked");
+        Lock(psql)
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A database that neither answers nor fails is what a committer that hangs looks like from outside.
+#[test]
+fn a_server_that_hangs_is_not_ready_then_ends_and_the_next_one_goes_on() {
+    let place = Place::new();
+    let database = postgres_schema("hang");
+    let mut command = place.command(&["serve", "--listen", "127.0.0.1:0", "--allow-shell", "--db", &database]);
+    command.env("MILEPOST_UNREADY_AFTER", "1s").env("MILEPOST_END_AFTER", "4s");
+    let mut server = Server::start(command);
+    let run = server.start_run(&slow(&place));
+    has_begun(&place, 1);
+    assert_eq!(server.get("/readyz").status, 200);
+
+    let lock = Lock::on(&database, "runs");
+    place.file("go", "");
+    let unready = eventually("the server to be not ready", || {
+        let ready = server.get("/readyz");
+        (ready.status == 503).then_some(ready.body)
+    });
+    assert_eq!(unready["code"], "engine_silent");
+    assert!(unready["detail"].as_str().unwrap().contains("committer"), "{unready}");
+    assert_eq!(server.get("/healthz").status, 200, "it may yet come back");
+    assert_eq!(server.ends_within(20).code(), Some(70), "{}", server.said());
+    let said = server.said();
+    assert!(said.contains("milepost ends: the committer has not answered for"), "{said}");
+    assert!(said.contains("the next start goes on from there"), "{said}");
+
+    drop(lock);
+    let next = place.serve(&["--allow-shell", "--db", &database]);
+    assert_eq!(next.ended_run(&run)["output"], json!({"only": {"n": 1}}));
+    next.stop();
 }

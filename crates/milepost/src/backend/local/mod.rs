@@ -20,7 +20,7 @@ use milepost_engine::cache::CacheConfig;
 use milepost_engine::definitions::Definitions;
 use milepost_engine::skills::{BuiltInOptions, LogLine, LogSink, Skills};
 use milepost_engine::telemetry::OtlpConfig;
-use milepost_engine::{Config, Engine};
+use milepost_engine::{Config, Engine, SupervisionConfig};
 use milepost_store::Store;
 use milepost_store::blobs::Blobs;
 use milepost_store::memory::MemoryStore;
@@ -69,7 +69,11 @@ pub(crate) fn config(
     let egress = places::egress_of_command(database, private_addresses)?;
     let skills = Skills::built_in(&BuiltInOptions { shell: true, egress });
     let (secrets, blobs) = places::of_command(database)?;
-    Ok(Config { limits, node_lease_ms, skills, log, secrets, blobs, ..Config::default() })
+    let supervision = SupervisionConfig {
+        on_failure: Some(Arc::new(crate::server::end_after_failure)),
+        ..SupervisionConfig::default()
+    };
+    Ok(Config { limits, node_lease_ms, skills, log, secrets, blobs, supervision, ..Config::default() })
 }
 
 /// Where traces go, as the variables of OpenTelemetry say it to every program.
