@@ -6,6 +6,7 @@ mod artifacts;
 mod bulk;
 mod cache;
 mod definitions;
+mod fuzz;
 mod guard;
 mod openapi;
 mod outbox;

@@ -73,4 +73,20 @@ mod tests {
         }
         assert_eq!(parse(None, 10), Asked::Whole);
     }
+
+    #[test]
+    fn whatever_is_asked_for_is_within_the_content() {
+        let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+        milepost_fuzz::run("ranges", &corpus, &milepost_fuzz::Grammar::TEXT, |input| {
+            let text = String::from_utf8_lossy(input);
+            [0, 1, 10, u64::MAX].map(|size| match parse(Some(&text), size) {
+                Asked::Whole => "whole",
+                Asked::Unsatisfiable => "none",
+                Asked::Part(range) => {
+                    assert!(range.start < range.end && range.end <= size, "{text}: {range:?} of {size}");
+                    "part"
+                }
+            })
+        });
+    }
 }
