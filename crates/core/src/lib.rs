@@ -18,6 +18,7 @@ pub mod json;
 pub mod limits;
 pub mod plan;
 pub mod record;
+pub mod request;
 pub mod run;
 pub mod secret;
 pub mod status;

@@ -12,6 +12,7 @@ use milepost_core::json::Json;
 use milepost_core::limits::Limits;
 use milepost_core::plan::{Action, Plan, PlanStep, Rebuild, Runtime};
 use milepost_core::record::EventRow;
+use milepost_core::request::RunRequest;
 use milepost_core::run::{Command, RunState, Signal, StartRun, Starting, check_payload};
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
@@ -484,7 +485,8 @@ impl Engine {
     ) -> Result<Starting, EngineError> {
         self.check_skills(plan)?;
         let context = milepost_core::run::Context::new(self.clock.now(), 0, &self.limits);
-        let start = self.start_run(plan, new, context.draw_run_id())?;
+        let request = self.request_of(plan, &new, None, true);
+        let start = self.start_run(plan, new, context.draw_run_id(), request)?;
         let start = StartRun { rebuild: both(start.rebuild, rebuild), ..start };
         check_payload(plan, &start.payload, &self.limits)?;
         Ok(Starting::check(start, plan.clone(), &context)?)
@@ -524,7 +526,8 @@ impl Engine {
     /// # Errors
     /// The run does not fit the plan.
     pub async fn start_plan(&self, plan: &Arc<Plan>, new: NewRun) -> Result<Accepted, EngineError> {
-        self.start_from(plan, new, None, None).await
+        let request = self.request_of(plan, &new, None, true);
+        self.start_from(plan, new, None, None, request).await
     }
 
     pub(crate) async fn start_from(
@@ -533,10 +536,25 @@ impl Engine {
         new: NewRun,
         base: Option<BaseRun>,
         rebuild: Option<Rebuild>,
+        request: Option<Box<RunRequest>>,
+    ) -> Result<Accepted, EngineError> {
+        match self.start_anew(plan, new, base, rebuild, request.clone()).await {
+            Err(error) => self.answer_as_before(plan, request.as_deref(), error).await,
+            accepted => accepted,
+        }
+    }
+
+    async fn start_anew(
+        &self,
+        plan: &Arc<Plan>,
+        new: NewRun,
+        base: Option<BaseRun>,
+        rebuild: Option<Rebuild>,
+        request: Option<Box<RunRequest>>,
     ) -> Result<Accepted, EngineError> {
         check_skills(plan, &self.executor, self.workers)?;
         self.plans.ready(self.org, plan).await?;
-        let start = self.start_run(plan, new, self.new_run_id())?;
+        let start = self.start_run(plan, new, self.new_run_id(), request)?;
         let start = StartRun { base, rebuild: both(start.rebuild, rebuild), ..start };
         self.inbox.ask(RequestKind::Start { start: Box::new(start), plan: plan.clone() }).await
     }
@@ -550,7 +568,8 @@ impl Engine {
         self.plans.ready(self.org, plan).await?;
         let run = self.new_run_id();
         let end = self.watchers.end(run);
-        let start = Box::new(self.start_run(plan, new, run)?);
+        let request = self.request_of(plan, &new, None, true);
+        let start = Box::new(self.start_run(plan, new, run, request)?);
         let accepted = self.inbox.ask(RequestKind::Start { start, plan: plan.clone() }).await?;
         let status = match accepted.run == run {
             true => self.wait_for(run, end).await?,
@@ -559,12 +578,18 @@ impl Engine {
         Ok((accepted.run, status))
     }
 
-    fn start_run(&self, plan: &Plan, new: NewRun, run: RunId) -> Result<StartRun, EngineError> {
+    fn start_run(
+        &self,
+        plan: &Plan,
+        new: NewRun,
+        run: RunId,
+        request: Option<Box<RunRequest>>,
+    ) -> Result<StartRun, EngineError> {
         Ok(StartRun {
             org: self.org,
             run,
             payload: new.payload,
-            request_id: new.request_id,
+            request,
             priority: new.priority,
             start_at: new.start_at,
             parent: None,

@@ -27,6 +27,7 @@ mod push;
 mod read;
 mod reaper;
 mod refused;
+mod request;
 mod retention;
 pub mod secrets;
 pub mod skills;

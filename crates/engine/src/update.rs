@@ -39,8 +39,18 @@ impl Engine {
         changes: Vec<ChangeRequest>,
         new: NewRun,
     ) -> Result<Accepted, EngineError> {
-        let update = self.prepare(base, plan, changes, new).await?;
-        self.start_from(&update.plan, update.new, Some(update.base), update.rebuild).await
+        match self.prepare(base, plan.clone(), changes.clone(), new.clone()).await {
+            Ok(Update { plan: ran, new, base: from, rebuild }) => {
+                let request = self.request_of(&ran, &new, Some((base, &changes)), plan.is_some());
+                self.start_from(&ran, new, Some(from), rebuild, request).await
+            }
+            // A newer definition may not know the changes that the first request made with an older one.
+            Err(error) => {
+                let Some(plan) = plan else { return Err(error) };
+                let request = self.request_of(&plan, &new, Some((base, &changes)), true);
+                self.answer_as_before(&plan, request.as_deref(), error).await
+            }
+        }
     }
 
     pub(crate) async fn prepare(

@@ -70,7 +70,7 @@ struct World {
     runs: Vec<Known>,
     keys: Vec<(String, u32)>,
     nodes: Vec<NodeId>,
-    requests: Vec<String>,
+    requests: Vec<(Arc<str>, String)>,
     tags: Vec<String>,
     workflows: Vec<Arc<str>>,
     /// Keys of results.
@@ -358,7 +358,7 @@ impl World {
                 continue;
             }
             if let HeadWrite::Insert(head) = &write.head {
-                self.requests.extend(head.request_id.clone());
+                self.requests.extend(head.request_id.clone().map(|id| (head.workflow.clone(), id)));
                 self.runs.push(Known { run: write.run, last_seq: 0, projected: 0, head: head.clone() });
             }
             self.known(write.run).last_seq = write.last_seq;
@@ -428,7 +428,7 @@ impl World {
         let mut head = self.head(run);
         head.request_id = match self.random.below(6) {
             0 => Some(odd("request")),
-            1 if !self.requests.is_empty() => Some(self.random.pick(&self.requests).clone()),
+            1 if !self.requests.is_empty() => Some(self.random.pick(&self.requests).1.clone()),
             _ => None,
         };
         start_with(run, events, head)
@@ -550,7 +550,8 @@ impl World {
                     Question::Event { org: ORG, run, seq: 1 + self.random.below(last_seq + 1) }
                 }
                 (1, _) if !self.requests.is_empty() => {
-                    Question::RunOfRequest { org: ORG, request_id: self.random.pick(&self.requests).clone() }
+                    let (workflow, request_id) = self.random.pick(&self.requests).clone();
+                    Question::RunOfRequest { org: ORG, workflow, request_id }
                 }
                 _ => Question::SlotsHeld { org: ORG, key: self.random.pick(&self.keys).0.clone() },
             });
@@ -687,7 +688,7 @@ fn drawn_at(run: RunId) -> Timestamp {
 /// Two writes of one batch that would leave it to chance which one wins.
 fn clash(one: &RunWrite, other: &RunWrite) -> bool {
     let request = |write: &RunWrite| match &write.head {
-        HeadWrite::Insert(head) => head.request_id.clone(),
+        HeadWrite::Insert(head) => head.request_id.clone().map(|id| (head.workflow.clone(), id)),
         HeadWrite::Update { .. } | HeadWrite::Patch(_) => None,
     };
     one.run == other.run || (request(one).is_some() && request(one) == request(other))
@@ -760,7 +761,7 @@ fn output(number: u64) -> (Json, Digest) {
 /// A question that not every store takes. Those that refuse it go on as if nobody had asked.
 async fn refuse_or_answer(stores: &[Arc<dyn Store>], context: &str) {
     for store in stores {
-        let question = Question::RunOfRequest { org: ORG, request_id: "a\0b".to_owned() };
+        let question = Question::RunOfRequest { org: ORG, workflow: "w".into(), request_id: "a\0b".to_owned() };
         match store.ask(vec![question]).await {
             Ok(_) | Err(StoreError::Refused(_)) => {}
             Err(error) => panic!("{context}: {} says {error}", store.name()),

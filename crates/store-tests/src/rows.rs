@@ -99,6 +99,7 @@ pub fn new_head() -> NewHead {
         workflow_version: Arc::from("1.0.0"),
         plan_hash: Digest::of(b"plan"),
         request_id: None,
+        asked: None,
         base_run: None,
         parent_run: None,
         priority: 0,

@@ -17,6 +17,7 @@ pub const SQLITE: &[Migration] = &[
     Migration { version: 6, name: "definitions", sql: include_str!("migrations/sqlite/0006_definitions.sql") },
     Migration { version: 7, name: "step_cache", sql: include_str!("migrations/sqlite/0007_step_cache.sql") },
     Migration { version: 8, name: "artifacts", sql: include_str!("migrations/sqlite/0008_artifacts.sql") },
+    Migration { version: 9, name: "run_requests", sql: include_str!("migrations/sqlite/0009_run_requests.sql") },
 ];
 
 pub const POSTGRES: &[Migration] = &[
@@ -28,6 +29,7 @@ pub const POSTGRES: &[Migration] = &[
     Migration { version: 6, name: "definitions", sql: include_str!("migrations/postgres/0006_definitions.sql") },
     Migration { version: 7, name: "step_cache", sql: include_str!("migrations/postgres/0007_step_cache.sql") },
     Migration { version: 8, name: "artifacts", sql: include_str!("migrations/postgres/0008_artifacts.sql") },
+    Migration { version: 9, name: "run_requests", sql: include_str!("migrations/postgres/0009_run_requests.sql") },
 ];
 
 /// The schema that this release works with.

@@ -90,6 +90,7 @@ fn insert(run: RunId, events: u64) -> RunWrite {
             workflow_version: Arc::from("1.0.0"),
             plan_hash: Digest::of(b"plan"),
             request_id: None,
+            asked: None,
             base_run: None,
             parent_run: None,
             priority: 0,
@@ -312,10 +313,14 @@ async fn a_request_id_belongs_to_the_first() {
     assert!(store.head(ORG, a).await.unwrap().is_none());
     // An id that is taken does not take the request id with it.
     assert_eq!(store.commit(batch([with_request(insert(c, 1), "other")])).await.unwrap(), [Conflict]);
-    let questions = ["r", "other"].map(|id| Question::RunOfRequest { org: ORG, request_id: id.to_owned() });
+    let questions = ["r", "other"].map(|id| Question::RunOfRequest {
+        org: ORG,
+        workflow: Arc::from("w"),
+        request_id: id.to_owned(),
+    });
     let (_open, answers) = store.ask(questions.to_vec()).await.unwrap();
     assert!(
-        matches!(answers[..], [Answer::RunOfRequest(Some(id)), Answer::RunOfRequest(None)] if id == b),
+        matches!(answers[..], [Answer::RunOfRequest(Some(found)), Answer::RunOfRequest(None)] if found.run == b),
         "{answers:?}"
     );
 }

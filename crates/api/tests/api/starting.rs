@@ -70,6 +70,51 @@ async fn an_idempotency_key_that_is_used_for_something_else_is_refused() {
 }
 
 #[tokio::test]
+async fn a_request_id_is_its_workflows_and_means_one_request() {
+    let api = Api::new().await;
+    let body = |n: u32| json!({ "document": echo(), "payload": {"n": n}, "request_id": "order-7" });
+    let first = api.post("/api/v1/runs", &body(1)).await;
+    let refused = api.post("/api/v1/runs", &body(2)).await;
+    refused.is_problem(422, "request_id_reused");
+    let detail = refused.body["detail"].as_str().unwrap();
+    assert!(detail.contains(first.body["run_id"].as_str().unwrap()) && detail.contains("another payload"), "{detail}");
+    let mut other = body(2);
+    other["document"]["name"] = json!("other");
+    let second = api.post("/api/v1/runs", &other).await;
+    assert_eq!(second.status, StatusCode::CREATED, "{}", second.body);
+    let mut ids = [&first, &second].map(|answer| answer.body["run_id"].as_str().unwrap().to_owned());
+    for id in &ids {
+        api.ended(id).await;
+    }
+    ids.reverse();
+    let listed = api.get("/api/v1/runs?request_id=order-7&fields=run_id").await.body;
+    assert_eq!(listed["items"], json!(ids.map(|id| json!({ "run_id": id }))), "newest first");
+}
+
+#[tokio::test]
+async fn a_key_of_an_update_means_its_changes_too() {
+    let api = Api::new().await;
+    let document = json!({
+        "name": "campaign", "changes": {"set": {"merge": ""}}, "steps": {"a": {"skill": "noop"}},
+    });
+    let base = api.post("/api/v1/runs", &json!({ "document": document, "payload": {} })).await;
+    let update =
+        |n: u32| json!({"base_run_id": base.body["run_id"], "changes": [{"type": "set", "payload": {"n": n}}]});
+    let key = [("idempotency-key", "a-key")];
+    let first = api.post_with("/api/v1/runs", &key, &update(1)).await;
+    let again = api.post_with("/api/v1/runs", &key, &update(1)).await;
+    assert_eq!((first.status, again.status), (StatusCode::CREATED, StatusCode::OK));
+    assert_eq!(first.body["run_id"], again.body["run_id"]);
+    let other = api.post_with("/api/v1/runs", &key, &update(2)).await;
+    other.is_problem(422, "idempotency_key_reused");
+    assert!(
+        other.body["detail"].as_str().unwrap().contains("the Idempotency-Key `a-key` started run"),
+        "{}",
+        other.body
+    );
+}
+
+#[tokio::test]
 async fn a_payload_that_does_not_fit_is_refused() {
     let api = Api::new().await;
     let mut document = echo();

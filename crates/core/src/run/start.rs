@@ -14,6 +14,7 @@ use crate::id::{OrgId, RunId};
 use crate::json::Json;
 use crate::limits::Limits;
 use crate::plan::{Concurrency, OnLimit, Plan, Rebuild, StepIndex};
+use crate::request::RunRequest;
 use crate::status::RunStatus;
 use crate::text;
 use crate::time::Timestamp;
@@ -25,7 +26,8 @@ pub struct StartRun {
     pub org: OrgId,
     pub run: RunId,
     pub payload: Json,
-    pub request_id: Option<String>,
+    /// A request with an id, which may come again.
+    pub request: Option<Box<RunRequest>>,
     pub priority: i32,
     pub start_at: Option<Timestamp>,
     pub parent: Option<ParentStep>,
@@ -39,6 +41,13 @@ pub struct StartRun {
     pub trust: Trust,
     /// Steps that run whatever is kept.
     pub rebuild: Option<Rebuild>,
+}
+
+impl StartRun {
+    #[must_use]
+    pub fn request_id(&self) -> Option<&str> {
+        self.request.as_ref().map(|request| &*request.id)
+    }
 }
 
 /// How many runs hold a slot under this key?
@@ -63,7 +72,7 @@ impl Starting {
     /// The concurrency key has no value, or a limit is passed.
     pub fn check(request: StartRun, plan: Arc<Plan>, context: &Context<'_>) -> Result<Starting, Rejection> {
         let limits = context.limits;
-        if let Some(id) = &request.request_id {
+        if let Some(id) = request.request_id() {
             text::check_name("the request id", id, limits.name_chars, "bad_request_id")?;
         }
         if let Some(parent) = request.parent.as_ref().filter(|parent| parent.depth > limits.child_depth) {
@@ -139,7 +148,7 @@ impl Starting {
                 plan_hash: plan.hash,
                 payload: request.payload,
                 status: if free { RunStatus::Queued } else { RunStatus::Pending },
-                request_id: request.request_id,
+                request_id: request.request.map(|request| request.id),
                 priority: request.priority,
                 start_at: request.start_at.filter(|at| *at > now),
                 slot_key,

@@ -9,10 +9,10 @@ use milepost_core::event::{ErrorInfo, Event};
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::plan::Plan;
 use milepost_core::record::EventRow;
-use milepost_core::run::Command;
+use milepost_core::run::{Command, Rejection};
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
-use milepost_store::rows::{Answer, Batch, Question, TimerWrite, WriteResult};
+use milepost_store::rows::{Answer, Batch, Question, RequestedRun, TimerWrite, WriteResult};
 use milepost_store::{Store, StoreError, Transaction};
 
 use super::hand_over::Given;
@@ -150,9 +150,12 @@ impl Committer {
     fn questions(&mut self, ask: &Asking) -> Vec<Question> {
         match ask {
             Asking::Start { slot, kind, .. } => {
-                let super::RequestKind::Start { start, .. } = kind else { return Vec::new() };
-                let request =
-                    start.request_id.clone().map(|request_id| Question::RunOfRequest { org: start.org, request_id });
+                let super::RequestKind::Start { start, plan } = kind else { return Vec::new() };
+                let request = start.request_id().map(|request_id| Question::RunOfRequest {
+                    org: start.org,
+                    workflow: plan.name.clone(),
+                    request_id: request_id.to_owned(),
+                });
                 let slot = slot.as_ref().map(|slot| Question::SlotsHeld { org: start.org, key: slot.key.clone() });
                 request.into_iter().chain(slot).collect()
             }
@@ -205,15 +208,22 @@ impl Committer {
                 Asking::Limited(_) | Asking::Results { .. } => {}
                 Asking::Start { with: Some(with), .. } if !self.pending.stands(with) => {}
                 Asking::Start { start, slot, kind, reply, with } => {
-                    let super::RequestKind::Start { start: asked, .. } = &kind else { continue };
+                    let super::RequestKind::Start { start: asked, plan } = &kind else { continue };
                     let (org, run) = (asked.org, asked.run);
-                    let request = asked.request_id.clone().map(|request_id| (org, request_id));
+                    let request = asked.request_id().map(|id| (org, plan.name.clone(), id.to_owned()));
+                    let asked = asked.request.as_ref().map(|request| request.asked);
                     if let Some(existing) = facts.run_of_request {
                         self.answer_existing(org, existing, kind, reply).await;
                         continue;
                     }
                     let in_batch = request.as_ref().and_then(|request| taken.requests.get(request)).copied();
-                    if let Some(pending) = in_batch.and_then(|run| self.pending.get(run)) {
+                    if let Some(first) = in_batch
+                        && let Some(pending) = self.pending.get(first.run)
+                    {
+                        if let Err(rejection) = same_request(&kind, &first) {
+                            Decided { kind, reply, answer: Err(rejection.into()) }.tell();
+                            continue;
+                        }
                         // Told when that run is written.
                         let status = pending.status.as_ref().map_or(RunStatus::Queued, |status| status.status);
                         let (run, last_seq) = (pending.run, pending.last_seq());
@@ -226,7 +236,7 @@ impl Committer {
                     if self.pending.get(run).is_none() {
                         continue;
                     }
-                    taken.requests.extend(request.map(|request| (request, run)));
+                    taken.requests.extend(request.map(|request| (request, RequestedRun { run, asked })));
                     if let (Some(slot), Some(held)) = (slot, held)
                         && held < slot.limit
                     {
@@ -252,8 +262,18 @@ impl Committer {
         self.follow(follow_ups).await;
     }
 
-    /// The same request again: the same run, and nothing is written.
-    async fn answer_existing(&mut self, org: OrgId, run: RunId, kind: super::RequestKind, reply: Option<super::Reply>) {
+    /// The same request again: the same run, and nothing is written. Another one is refused.
+    async fn answer_existing(
+        &mut self,
+        org: OrgId,
+        first: RequestedRun,
+        kind: super::RequestKind,
+        reply: Option<super::Reply>,
+    ) {
+        if let Err(rejection) = same_request(&kind, &first) {
+            return Decided { kind, reply, answer: Err(rejection.into()) }.tell();
+        }
+        let run = first.run;
         let cached = self.states.get(run).map(|entry| (entry.state.status, entry.state.last_seq));
         let stands = match cached {
             Some(stands) => Ok(stands),
@@ -531,7 +551,8 @@ fn rows(run: RunId, plan: &Plan, events: &[Event], persisted_at: Timestamp) -> A
 #[derive(Default)]
 struct Taken {
     slots: HashMap<(OrgId, String), u32>,
-    requests: HashMap<(OrgId, String), RunId>,
+    /// By org, workflow and request id.
+    requests: HashMap<(OrgId, Arc<str>, String), RequestedRun>,
 }
 
 impl Taken {
@@ -540,11 +561,17 @@ impl Taken {
     }
 }
 
+/// Whether a start asks for what the run was started with that has its request id.
+fn same_request(kind: &super::RequestKind, first: &RequestedRun) -> Result<(), Rejection> {
+    let super::RequestKind::Start { start, .. } = kind else { return Ok(()) };
+    start.request.as_ref().map_or(Ok(()), |request| request.check_same(first.run, first.asked.as_ref()))
+}
+
 /// What one request was answered.
 #[derive(Default)]
 struct Facts {
     slots_held: u32,
-    run_of_request: Option<RunId>,
+    run_of_request: Option<RequestedRun>,
 }
 
 impl Facts {

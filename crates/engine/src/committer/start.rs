@@ -25,7 +25,7 @@ impl Committer {
         follow_ups: &mut FollowUps,
     ) {
         let kind = RequestKind::Start { start: Box::new(start.clone()), plan: plan.clone() };
-        let asks_request = start.request_id.is_some();
+        let asks_request = start.request.is_some();
         let (now, entropy) = (self.parts.clock.now(), self.next_entropy());
         let context = Context::new(now, entropy, &self.parts.limits);
         let checked = check_payload(&plan, &start.payload, &self.parts.limits);
@@ -99,7 +99,7 @@ impl Committer {
                     org,
                     run,
                     payload: child.payload,
-                    request_id: None,
+                    request: None,
                     priority: child.priority,
                     start_at: None,
                     parent: Some(child.parent),
@@ -123,7 +123,8 @@ fn new_head(state: &RunState, kind: &RequestKind) -> NewHead {
         workflow: plan.name.clone(),
         workflow_version: plan.version.clone(),
         plan_hash: plan.hash,
-        request_id: start.request_id.clone(),
+        request_id: start.request_id().map(ToOwned::to_owned),
+        asked: start.request.as_ref().map(|request| request.asked),
         base_run: start.base.as_ref().map(|base| base.run),
         parent_run: start.parent.as_ref().map(|parent| parent.run),
         priority: start.priority,

@@ -49,6 +49,7 @@ pub(crate) use documents::Documents;
 pub use error::{DefinitionError, DefinitionErrorKind};
 pub use merge::{MergeOutcome, Merging};
 pub use protect::{Protection, Trust};
+pub(crate) use reference::is_pinned;
 pub use reference::{Target, definition_of};
 pub use tags::Restore;
 

@@ -69,6 +69,11 @@ pub fn definition_of(reference: &str, target: &Target, patch: Option<&serde_json
     Json::trusted(definition.to_string())
 }
 
+/// Whether a reference always means the same document, and not one that moves with a tag.
+pub(crate) fn is_pinned(reference: &str) -> bool {
+    reference.starts_with("sha256:") || reference.parse::<Uuid>().is_ok() || reference.contains('@')
+}
+
 /// Whether a name can be told from every other kind of reference.
 pub(super) fn is_tag(name: &str, most_chars: usize) -> bool {
     name_fault(name, most_chars).is_none()
@@ -189,6 +194,16 @@ mod tests {
             assert!(!is_tag(bad, 255), "{bad}");
         }
         assert!(!is_tag("abc", 2));
+    }
+
+    #[test]
+    fn what_moves_with_a_tag_is_not_pinned() {
+        for pinned in ["sha256:00aabb", "main@2026-01-31T10:00:00Z", "0190a000-0000-7000-8000-000000000000"] {
+            assert!(is_pinned(pinned), "{pinned}");
+        }
+        for moving in ["main", "main~2", "team/video"] {
+            assert!(!is_pinned(moving), "{moving}");
+        }
     }
 
     #[test]

@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
+use milepost_core::hash::Digest;
 use milepost_core::id::RunId;
+use milepost_core::json::Json;
+use milepost_core::request::{Asked, AskedParts, RequestDigest};
 use milepost_store::Store;
-use milepost_store::rows::{Answer, NewHead, Question, RunWrite, SlotWrite, WriteResult};
+use milepost_store::rows::{Answer, NewHead, Question, RequestedRun, RunWrite, SlotWrite, WriteResult};
 
 use super::{commit, last_seq, written};
-use crate::rows::{ORG, advance, batch, full_event, new_head, new_run, plain, start, start_with, unique};
+use crate::rows::{ORG, advance, at, batch, full_event, new_head, new_run, plain, start, start_with, unique};
 use WriteResult::{Conflict, Written};
 
 pub(super) async fn check(store: &Arc<dyn Store>) {
     questions_are_answered_in_order(&**store).await;
+    what_was_asked_under_a_request_id_is_kept(&**store).await;
     a_transaction_sees_its_answers_and_commits(&**store).await;
     a_dropped_transaction_leaves_nothing_and_holds_nobody_up(&**store).await;
     a_conflict_inside_a_transaction_is_a_conflict(&**store).await;
@@ -41,7 +45,11 @@ async fn questions_are_answered_in_order(store: &dyn Store) {
     let head = NewHead { request_id: Some(request.clone()), ..new_head() };
     let slot = Some(SlotWrite::Hold { key: key.clone() });
     written(store, RunWrite { slot, events: vec![event.clone()], ..start_with(run, 1, head) }).await;
-    let of_request = |request_id: &str| Question::RunOfRequest { org: ORG, request_id: request_id.to_owned() };
+    let of_request = |request_id: &str| Question::RunOfRequest {
+        org: ORG,
+        workflow: new_head().workflow,
+        request_id: request_id.to_owned(),
+    };
     let at = |seq| Question::Event { org: ORG, run, seq };
     let questions =
         vec![of_request(&request), at(1), held(&key), at(2), of_request(&unique("other")), held("nobody's")];
@@ -56,11 +64,44 @@ async fn questions_are_answered_in_order(store: &dyn Store) {
             Answer::RunOfRequest(None),
             Answer::SlotsHeld(0),
         ] => {
-            assert_eq!(*found, run);
+            assert_eq!(found.run, run);
             assert_eq!(plain(stored.clone()), plain(event));
         }
         _ => panic!("{answers:?}"),
     }
+}
+
+async fn what_was_asked_under_a_request_id_is_kept(store: &dyn Store) {
+    let request = unique("request");
+    let payload = Json::trusted(r#"{"n":1}"#);
+    let parts =
+        AskedParts { base: None, payload: &payload, patch: None, rebuild: None, priority: 3, start_at: Some(at(5)) };
+    let asked = Asked { version_hash: Digest::of(b"document"), digest: RequestDigest::of(&parts, 64) };
+    let (known, unknown) = (new_run(), new_run());
+    let with = |workflow: &str, asked| NewHead {
+        workflow: Arc::from(workflow),
+        request_id: Some(request.clone()),
+        asked,
+        ..new_head()
+    };
+    written(store, start_with(known, 1, with("one", Some(asked)))).await;
+    written(store, start_with(unknown, 1, with("two", None))).await;
+    let of = |workflow: &str| Question::RunOfRequest {
+        org: ORG,
+        workflow: Arc::from(workflow),
+        request_id: request.clone(),
+    };
+    let (transaction, answers) = store.ask(vec![of("two"), of("three"), of("one")]).await.unwrap();
+    drop(transaction);
+    let found: Vec<_> = answers
+        .into_iter()
+        .map(|answer| match answer {
+            Answer::RunOfRequest(found) => found,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let two = RequestedRun { run: unknown, asked: None };
+    assert_eq!(found, [Some(two), None, Some(RequestedRun { run: known, asked: Some(asked) })]);
 }
 
 async fn a_transaction_sees_its_answers_and_commits(store: &dyn Store) {

@@ -167,7 +167,7 @@ async fn questions_are_answered_or_refused(store: &dyn Store, text: &str) {
     let key = || format!("{}{text}", unique("key"));
     let asked = [
         ("slots held", Question::SlotsHeld { org: ORG, key: key() }),
-        ("run of a request", Question::RunOfRequest { org: ORG, request_id: key() }),
+        ("run of a request", Question::RunOfRequest { org: ORG, workflow: "w".into(), request_id: key() }),
         ("epochs", Question::Epochs { org: ORG, workflow: key().into() }),
     ];
     for (what, question) in asked {

@@ -14,7 +14,7 @@ pub(super) async fn check(store: &dyn Store) {
     runs_are_listed_newest_first(store).await;
     several_statuses_are_put_together(store).await;
     a_span_of_time_is_exact(store).await;
-    a_request_id_names_one_run(store).await;
+    a_request_id_names_one_run_of_each_workflow(store).await;
     children_and_updates_are_found_by_what_they_come_from(store).await;
     filters_are_put_together(store).await;
     open_runs_are_counted_by_status(store).await;
@@ -130,7 +130,7 @@ async fn a_span_of_time_is_exact(store: &dyn Store) {
     assert!(both.contains(&first) && both.contains(&second) && !both.contains(&old) && !both.contains(&late));
 }
 
-async fn a_request_id_names_one_run(store: &dyn Store) {
+async fn a_request_id_names_one_run_of_each_workflow(store: &dyn Store) {
     let (request, other) = (unique("request"), unique("request"));
     let runs = [(new_run(), Some(&request)), (new_run(), Some(&other)), (new_run(), None)];
     for (run, request) in &runs {
@@ -146,6 +146,19 @@ async fn a_request_id_names_one_run(store: &dyn Store) {
     assert_eq!(list(store, &RunFilter { workflow: Some("other".to_owned()), ..of(&request) }).await, []);
     assert_eq!(list(store, &RunFilter { before: Some(runs[0].0), ..of(&request) }).await, []);
     assert_eq!(store.list_runs(OrgId(2), &of(&request)).await.unwrap(), []);
+
+    // The same id for another workflow is another run.
+    let second = new_run();
+    let workflow = unique("workflow");
+    let head = NewHead { workflow: workflow.as_str().into(), request_id: Some(request.clone()), ..new_head() };
+    written(store, start_with(second, 1, head)).await;
+    let row = SnapshotRow { workflow: workflow.clone(), request_id: Some(request.clone()), ..snapshot(second, 1) };
+    put(store, 0, row).await;
+    assert_eq!(list(store, &of(&request)).await, [second, runs[0].0], "newest first");
+    assert_eq!(list(store, &RunFilter { limit: 1, ..of(&request) }).await, [second]);
+    assert_eq!(list(store, &RunFilter { limit: 1, before: Some(second), ..of(&request) }).await, [runs[0].0]);
+    assert_eq!(list(store, &RunFilter { workflow: Some(workflow), ..of(&request) }).await, [second]);
+    assert_eq!(store.count_matching(ORG, &of(&request), 9).await.unwrap(), 2);
 }
 
 async fn children_and_updates_are_found_by_what_they_come_from(store: &dyn Store) {

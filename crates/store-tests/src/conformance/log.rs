@@ -47,6 +47,7 @@ async fn every_column_of_a_head_comes_back(store: &dyn Store) {
         workflow_version: Arc::from("2.1.0"),
         plan_hash: Digest::of(run.0.as_bytes()),
         request_id: Some(unique("request")),
+        asked: None,
         base_run: Some(base),
         parent_run: Some(parent),
         priority: -3,
@@ -179,8 +180,10 @@ async fn a_taken_request_id_conflicts(store: &dyn Store) {
     let late = start_with(second, 1, with(&request));
     assert_eq!(commit(store, batch([late.clone(), start(third, 1)])).await, [Conflict, Written]);
     assert_eq!(last_seq(store, second).await, None);
-    // Another org's requests are its own.
+    // Another org's requests are its own, and so are another workflow's.
     written(store, RunWrite { org: OrgId(2), ..late }).await;
+    let other = NewHead { workflow: Arc::from("other"), ..with(&request) };
+    written(store, start_with(new_run(), 1, other)).await;
 }
 
 async fn orgs_do_not_see_each_other(store: &dyn Store) {

@@ -131,7 +131,7 @@ async fn a_run_goes_with_all_that_belongs_to_it(store: &dyn Store) {
     assert_eq!(store.logs(ORG, run, None, None, 10).await.unwrap(), []);
     assert!(!store.log_gaps(ALL).await.unwrap().iter().any(|gap| gap.run == run));
     let asked = vec![
-        Question::RunOfRequest { org: ORG, request_id: request.clone() },
+        Question::RunOfRequest { org: ORG, workflow: new_head().workflow, request_id: request.clone() },
         Question::SlotsHeld { org: ORG, key: key.clone() },
     ];
     let (transaction, answers) = store.ask(asked).await.unwrap();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
+use milepost_core::request::Asked;
 use milepost_core::time::Timestamp;
 
 use super::outbox::Outbox;
@@ -16,8 +17,8 @@ use super::tasks::Tasks;
 use crate::groups::in_groups;
 use crate::rows::{
     Answer, Batch, CheckpointRow, Forgotten, HeadRow, HeadWrite, LoadedRun, LogChunkRow, LogGap, LogPosition, NewHead,
-    ProjectionWrite, Question, QueueRow, RunFilter, RunRows, RunWrite, SlotRow, SlotWrite, SnapshotRow, StatusWrite,
-    StepRow, TaskLimits, TaskRow, TimerWrite, WriteResult,
+    ProjectionWrite, Question, QueueRow, RequestedRun, RunFilter, RunRows, RunWrite, SlotRow, SlotWrite, SnapshotRow,
+    StatusWrite, StepRow, TaskLimits, TaskRow, TimerWrite, WriteResult,
 };
 use crate::{Result, StoreError};
 
@@ -26,6 +27,8 @@ pub(super) type Key = (OrgId, RunId);
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub(super) runs: BTreeMap<Key, HeadRow>,
+    /// What runs with request ids were asked for.
+    pub(super) asked: BTreeMap<Key, Asked>,
     pub(super) events: BTreeMap<(Key, u64), EventRow>,
     pub(super) event_keys: BTreeSet<(Key, Digest)>,
     pub(super) checkpoints: BTreeMap<Key, CheckpointRow>,
@@ -108,7 +111,10 @@ impl Tables {
         match &write.head {
             HeadWrite::Insert(new) => {
                 let taken = self.runs.contains_key(&key)
-                    || new.request_id.as_deref().is_some_and(|request| self.run_of_request(key.0, request).is_some());
+                    || new
+                        .request_id
+                        .as_deref()
+                        .is_some_and(|id| self.run_of_request(key.0, &new.workflow, id).is_some());
                 if !taken {
                     self.runs.insert(key, new_head(write, new));
                 }
@@ -163,6 +169,9 @@ impl Tables {
 
     fn write_rows(&mut self, write: &RunWrite) {
         let key = (write.org, write.run);
+        if let HeadWrite::Insert(new) = &write.head {
+            self.asked.extend(new.asked.map(|asked| (key, asked)));
+        }
         for event in &write.events {
             self.event_keys.insert((key, event.idempotency_key));
             self.events.insert((key, event.seq), event.clone());
@@ -212,15 +221,18 @@ impl Tables {
         Some(RunRows { head, tail, carrying, projection, artifacts })
     }
 
-    fn run_of_request(&self, org: OrgId, request: &str) -> Option<RunId> {
-        let mut heads = self.runs.values();
-        heads.find(|head| head.org == org && head.request_id.as_deref() == Some(request)).map(|head| head.run)
+    fn run_of_request(&self, org: OrgId, workflow: &str, request: &str) -> Option<RequestedRun> {
+        let mut heads = self.runs.values().filter(|head| head.org == org && head.workflow == workflow);
+        let head = heads.find(|head| head.request_id.as_deref() == Some(request))?;
+        Some(RequestedRun { run: head.run, asked: self.asked.get(&(org, head.run)).copied() })
     }
 
     pub(super) fn answer(&self, question: &Question) -> Answer {
         match question {
             Question::SlotsHeld { org, key } => Answer::SlotsHeld(self.slots_held(*org, key)),
-            Question::RunOfRequest { org, request_id } => Answer::RunOfRequest(self.run_of_request(*org, request_id)),
+            Question::RunOfRequest { org, workflow, request_id } => {
+                Answer::RunOfRequest(self.run_of_request(*org, workflow, request_id))
+            }
             Question::Limits { org, queue, key } => Answer::Limits(self.limits(*org, queue, key.as_ref())),
             Question::Event { org, run, seq } => Answer::Event(self.events.get(&((*org, *run), *seq)).cloned()),
             Question::Results { org, keys, held } => {
@@ -294,6 +306,7 @@ impl Tables {
         let frees_others = found.iter().any(|(_, head)| head.base_run.is_some());
         let keys: BTreeSet<Key> = found.iter().map(|(_, head)| (head.org, head.run)).collect();
         self.runs.retain(|key, _| !keys.contains(key));
+        self.asked.retain(|key, _| !keys.contains(key));
         self.events.retain(|(key, _), _| !keys.contains(key));
         self.event_keys.retain(|(key, _)| !keys.contains(key));
         self.checkpoints.retain(|key, _| !keys.contains(key));

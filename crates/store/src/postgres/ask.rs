@@ -19,7 +19,7 @@ use super::commit::commit_in;
 use super::flights;
 use super::queues;
 use super::transaction::Open;
-use crate::rows::{Answer, Batch, Question, TaskLimits, WriteResult};
+use crate::rows::{Answer, Batch, Question, RequestedRun, TaskLimits, WriteResult};
 use crate::{Result, StoreError, Transaction};
 
 pub(super) struct PostgresTransaction(Open);
@@ -58,9 +58,10 @@ const HELD: &str = "SELECT q.n, (SELECT count(*) FROM run_slots AS s
                      WHERE s.org_id = q.org_id AND s.slot_key = q.slot_key AND s.holding)
     FROM unnest($1::int4[], $2::text[]) WITH ORDINALITY AS q (org_id, slot_key, n)";
 
-const REQUESTED: &str = "SELECT q.n, r.run_id
-    FROM unnest($1::int4[], $2::text[]) WITH ORDINALITY AS q (org_id, request_id, n)
-    JOIN run_requests AS r ON r.org_id = q.org_id AND r.request_id = q.request_id";
+const REQUESTED: &str = "SELECT q.n, r.run_id, r.version_hash, r.asked
+    FROM unnest($1::int4[], $2::text[], $3::text[]) WITH ORDINALITY AS q (org_id, request_id, workflow, n)
+    JOIN run_requests AS r ON r.org_id = q.org_id AND r.request_id = q.request_id AND r.workflow = q.workflow
+        AND r.project_id = 1 AND r.environment_id = 1";
 
 /// Questions of one kind, column by column, with their places among all questions.
 #[derive(Default)]
@@ -80,6 +81,7 @@ struct Events {
 
 async fn answer(connection: &Object, questions: &[Question]) -> Result<Vec<Answer>> {
     let (mut slots, mut requests, mut events) = (Keyed::default(), Keyed::default(), Events::default());
+    let mut workflows: Vec<&str> = Vec::new();
     let mut limits = Vec::new();
     let (mut results, mut result_keys, mut epochs) = (Vec::new(), Vec::new(), Vec::new());
     let (mut under_way, mut flight_keys) = (Vec::new(), Vec::new());
@@ -90,8 +92,9 @@ async fn answer(connection: &Object, questions: &[Question]) -> Result<Vec<Answe
                 slots.push(place, org.0, key);
                 answers.push(Answer::SlotsHeld(0));
             }
-            Question::RunOfRequest { org, request_id } => {
+            Question::RunOfRequest { org, workflow, request_id } => {
                 requests.push(place, org.0, request_id);
+                workflows.push(workflow);
                 answers.push(Answer::RunOfRequest(None));
             }
             Question::Event { org, run, seq } => {
@@ -151,8 +154,10 @@ async fn answer(connection: &Object, questions: &[Question]) -> Result<Vec<Answe
         answers[place] = Answer::Epochs(cache::epochs(connection, org, workflow).await?);
     }
     if !requests.place.is_empty() {
-        for row in query(connection, REQUESTED, &[&requests.org, &requests.key]).await? {
-            answers[requests.place[nth(&row)?]] = Answer::RunOfRequest(Some(RunId(col(&row, 1)?)));
+        for row in query(connection, REQUESTED, &[&requests.org, &requests.key, &workflows]).await? {
+            let version_hash = col::<Option<&[u8]>>(&row, 2)?.map(columns::digest).transpose()?;
+            let known = RequestedRun::read(RunId(col(&row, 1)?), version_hash, col(&row, 3)?);
+            answers[requests.place[nth(&row)?]] = Answer::RunOfRequest(Some(known));
         }
     }
     if !events.place.is_empty() {

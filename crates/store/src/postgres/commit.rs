@@ -18,6 +18,7 @@ use std::sync::LazyLock;
 
 use deadpool_postgres::{Object, Pool};
 use milepost_core::id::RunId;
+use milepost_core::request::idempotency_key;
 use uuid::Uuid;
 
 use super::artifacts;
@@ -27,7 +28,7 @@ use super::flights;
 use super::outbox_columns::Queued;
 use super::task_columns::{Parameter, Tasks};
 use super::transaction::Open;
-use crate::rows::{Batch, HeadWrite, RunWrite, SlotWrite, TimerWrite, WriteResult};
+use crate::rows::{Batch, HeadWrite, NewHead, RunWrite, SlotWrite, TimerWrite, WriteResult};
 use crate::{Result, StoreError};
 
 pub(super) async fn commit(pool: &Pool, batch: &Batch) -> Result<Vec<WriteResult>> {
@@ -236,9 +237,10 @@ const UPDATED_WITH_PLANS: &str = "updated AS (
 )";
 
 const REQUESTED: &str = "requested AS (
-    INSERT INTO run_requests (org_id, request_id, run_id)
-    SELECT q.org_id, q.request_id, q.run_id
-    FROM unnest(?::int4[], ?::text[], ?::uuid[]) AS q (org_id, request_id, run_id)
+    INSERT INTO run_requests (org_id, request_id, workflow, run_id, plan_version, version_hash, idempotency_key, asked)
+    SELECT q.*
+    FROM unnest(?::int4[], ?::text[], ?::text[], ?::uuid[], ?::text[], ?::bytea[], ?::bytea[], ?::bytea[])
+        AS q (org_id, request_id, workflow, run_id, plan_version, version_hash, idempotency_key, asked)
     WHERE NOT EXISTS (SELECT FROM runs AS r WHERE r.run_id = q.run_id AND r.org_id = q.org_id)
     ON CONFLICT DO NOTHING
     RETURNING run_id
@@ -348,25 +350,36 @@ const QUEUED: &str = "queued AS (
 struct Requests<'a> {
     org: Vec<i32>,
     request_id: Vec<&'a str>,
+    workflow: Vec<&'a str>,
     run: Vec<Uuid>,
+    plan_version: Vec<&'a str>,
+    version_hash: Vec<Option<&'a [u8]>>,
+    idempotency_key: Vec<Vec<u8>>,
+    asked: Vec<Option<&'a [u8]>>,
 }
 
 impl<'a> Requests<'a> {
     fn of(writes: &[&'a RunWrite]) -> Requests<'a> {
-        let mut rows: Vec<(i32, &str, usize, Uuid)> = Vec::new();
-        for (index, write) in writes.iter().enumerate() {
+        let mut rows: Vec<(&RunWrite, &NewHead, &str)> = Vec::new();
+        for write in writes {
             if let HeadWrite::Insert(head) = &write.head
                 && let Some(request_id) = &head.request_id
             {
-                rows.push((write.org.0, request_id, index, write.run.0));
+                rows.push((write, head, request_id));
             }
         }
-        rows.sort_unstable();
+        rows.sort_by_key(|(write, head, request_id)| (write.org, *request_id, &head.workflow));
         let mut requests = Requests::default();
-        for (org, request_id, _, run) in rows {
-            requests.org.push(org);
+        for (write, head, request_id) in rows {
+            let (workflow, version) = (&*head.workflow, &*head.workflow_version);
+            requests.org.push(write.org.0);
             requests.request_id.push(request_id);
-            requests.run.push(run);
+            requests.workflow.push(workflow);
+            requests.run.push(write.run.0);
+            requests.plan_version.push(version);
+            requests.version_hash.push(head.asked.as_ref().map(|asked| asked.version_hash.0.as_slice()));
+            requests.idempotency_key.push(idempotency_key(write.org, workflow, version, request_id).0.to_vec());
+            requests.asked.push(head.asked.as_ref().map(|asked| asked.digest.as_bytes()));
         }
         requests
     }
@@ -570,7 +583,16 @@ impl<'a> Columns<'a> {
             list.push(&u.plan_hash);
         }
         if shape & INSERTS != 0 {
-            let requests: [Parameter<'b>; 3] = [&requests.org, &requests.request_id, &requests.run];
+            let requests: [Parameter<'b>; 8] = [
+                &requests.org,
+                &requests.request_id,
+                &requests.workflow,
+                &requests.run,
+                &requests.plan_version,
+                &requests.version_hash,
+                &requests.idempotency_key,
+                &requests.asked,
+            ];
             let inserts: [Parameter<'b>; 15] = [
                 &n.org,
                 &n.run,

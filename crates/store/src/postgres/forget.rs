@@ -93,10 +93,10 @@ static TAKE: LazyLock<String> = LazyLock::new(|| {
              WHERE {REMOVABLE} ORDER BY r.run_id FOR UPDATE OF r SKIP LOCKED
          ), heads AS (
              DELETE FROM runs AS r USING chosen AS c WHERE r.run_id = c.run_id AND r.org_id = c.org_id
-             RETURNING r.org_id, r.run_id, r.request_id, r.base_run_id
+             RETURNING r.org_id, r.run_id, r.request_id, r.workflow, r.base_run_id
          ), requests AS (
              DELETE FROM run_requests AS q USING heads AS h
-             WHERE q.org_id = h.org_id AND q.request_id = h.request_id AND q.run_id = h.run_id
+             WHERE q.org_id = h.org_id AND q.request_id = h.request_id AND q.workflow = h.workflow AND q.run_id = h.run_id
          ), snapshots AS (
              DELETE FROM run_snapshots AS s USING chosen AS c WHERE s.org_id = c.org_id AND s.run_id = c.run_id
          ), checkpoints AS (

@@ -26,9 +26,7 @@ fn rows(way: Way, columns: &str) -> String {
         AND ($10::uuid IS NULL OR s.parent_run_id = $10)";
     let range = match way {
         Way::All => "s.run_id >= $2 AND s.run_id < $3 ORDER BY s.run_id DESC".to_owned(),
-        Way::Request => {
-            "s.run_id = (SELECT run_id FROM run_requests WHERE org_id = $1 AND request_id = $11)".to_owned()
-        }
+        Way::Request => "s.run_id = q.run_id".to_owned(),
         Way::Status => along("s.org_id <> 0"),
         Way::Workflow => along("s.workflow = $8"),
         Way::Base => along("s.base_run_id = $9"),
@@ -37,10 +35,13 @@ fn rows(way: Way, columns: &str) -> String {
     let asked = if way == Way::Request { "" } else { "AND $11::text IS NULL" };
     let found = format!("FROM run_snapshots AS s WHERE {REST} {asked} AND {range} LIMIT $6");
     match way {
-        // One row. What else it must have is looked at when it is there, so that no index by that is thought of.
+        // One row for each workflow. What else it must have is looked at when it is there, so that no index by that is
+        // thought of.
         Way::Request => format!(
-            "SELECT {columns} FROM (SELECT * {found}) AS l
-             WHERE l.run_id >= $2 AND l.run_id < $3 AND l.status = ANY ($7::text[])"
+            "SELECT {columns} FROM (
+                 SELECT l.* FROM run_requests AS q CROSS JOIN LATERAL (SELECT s.* {found}) AS l
+                 WHERE q.org_id = $1 AND q.request_id = $11
+             ) AS l WHERE l.run_id >= $2 AND l.run_id < $3 AND l.status = ANY ($7::text[])"
         ),
         _ => format!(
             "SELECT l.* FROM unnest($7::text[]) AS w (status) CROSS JOIN LATERAL (SELECT {columns} {found}) AS l"

@@ -18,6 +18,7 @@ use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
 use milepost_core::json::Json;
 use milepost_core::record::EventRow;
+use milepost_core::request::{Asked, RequestDigest};
 use milepost_core::status::{RunStatus, StepStatus};
 use milepost_core::time::Timestamp;
 
@@ -99,6 +100,8 @@ pub struct NewHead {
     pub workflow_version: Arc<str>,
     pub plan_hash: Digest,
     pub request_id: Option<String>,
+    /// What was asked for under the request id; unknown of runs that older releases started.
+    pub asked: Option<Asked>,
     pub base_run: Option<RunId>,
     pub parent_run: Option<RunId>,
     pub priority: i32,
@@ -210,8 +213,8 @@ pub struct SlotRow {
 pub enum Question {
     /// How many runs hold a slot under this key?
     SlotsHeld { org: OrgId, key: String },
-    /// Which run was started with this request id?
-    RunOfRequest { org: OrgId, request_id: String },
+    /// Which run of this workflow was started with this request id?
+    RunOfRequest { org: OrgId, workflow: Arc<str>, request_id: String },
     /// What does this event of the run say?
     Event { org: OrgId, run: RunId, seq: u64 },
     /// May another task of this queue, with this concurrency key, go to a worker?
@@ -234,7 +237,7 @@ pub enum Question {
 #[derive(Clone, Debug)]
 pub enum Answer {
     SlotsHeld(u32),
-    RunOfRequest(Option<RunId>),
+    RunOfRequest(Option<RequestedRun>),
     Event(Option<EventRow>),
     Limits(TaskLimits),
     /// In the order of the keys.
@@ -242,6 +245,22 @@ pub enum Answer {
     /// In the order of the keys.
     Flights(Vec<Option<Flight>>),
     Epochs(Vec<EpochRow>),
+}
+
+/// The run that a request id belongs to, and what was asked for then, if that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestedRun {
+    pub run: RunId,
+    pub asked: Option<Asked>,
+}
+
+impl RequestedRun {
+    /// From what a table has.
+    pub(crate) fn read(run: RunId, version_hash: Option<Digest>, digest: Option<&[u8]>) -> RequestedRun {
+        let digest = digest.and_then(RequestDigest::read);
+        let asked = version_hash.zip(digest).map(|(version_hash, digest)| Asked { version_hash, digest });
+        RequestedRun { run, asked }
+    }
 }
 
 /// What the projector writes for one run.

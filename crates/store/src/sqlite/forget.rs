@@ -62,16 +62,25 @@ pub(super) fn heads(tx: &Connection, runs: &[(OrgId, RunId)], ended_before: Time
     let sql = concat!(
         "DELETE FROM runs AS r WHERE r.org_id = ?2 AND r.run_id = ?3 AND ",
         removable!(),
-        " RETURNING base_run_id IS NOT NULL"
+        " RETURNING base_run_id IS NOT NULL, request_id, workflow"
     );
     let mut head = tx.prepare_cached(sql)?;
     let mut gone = Gone::default();
     for (org, run) in runs {
-        let updated =
-            head.query_row(params![ended_before.0, org.0, id(run)], |row| row.get::<_, bool>(0)).optional()?;
-        if let Some(updated) = updated {
+        let removed = head
+            .query_row(params![ended_before.0, org.0, id(run)], |row| {
+                Ok((row.get::<_, bool>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, String>(2)?))
+            })
+            .optional()?;
+        if let Some((updated, request_id, workflow)) = removed {
             gone.runs += 1;
             gone.frees_others |= updated;
+            if let Some(request_id) = request_id {
+                tx.prepare_cached(
+                    "DELETE FROM run_requests WHERE org_id = ? AND request_id = ? AND workflow = ? AND run_id = ?",
+                )?
+                .execute(params![org.0, request_id, workflow, id(run)])?;
+            }
             beside(tx, *org, *run)?;
         }
     }

@@ -34,7 +34,7 @@ fn conditions(way: Way) -> String {
         false => format!("(?{number} IS NULL OR {column} = ?{number})"),
     };
     let request = match way {
-        Way::Request => "run_id = (SELECT run_id FROM runs WHERE org_id = ?1 AND request_id = ?6)",
+        Way::Request => "run_id IN (SELECT run_id FROM run_requests WHERE org_id = ?1 AND request_id = ?6)",
         _ => "?6 IS NULL",
     };
     [
@@ -178,7 +178,10 @@ mod tests {
                 assert!(only_this, "{sql}\n{plan}");
             }
         }
-        assert!(plan(&schema(), &list_sql(Way::Request)).contains("runs_by_request (org_id=? AND request_id=?)"));
+        assert!(
+            plan(&schema(), &list_sql(Way::Request))
+                .contains("run_requests USING PRIMARY KEY (org_id=? AND request_id=?)")
+        );
     }
 
     #[test]

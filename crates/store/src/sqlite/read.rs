@@ -13,7 +13,9 @@ use milepost_core::time::Timestamp;
 
 use super::columns::{Columns, all, id, one};
 use crate::Result;
-use crate::rows::{Answer, CheckpointRow, HeadRow, LoadedRun, LogGap, Question, SlotRow, TimerRow, TransitionRow};
+use crate::rows::{
+    Answer, CheckpointRow, HeadRow, LoadedRun, LogGap, Question, RequestedRun, SlotRow, TimerRow, TransitionRow,
+};
 
 const HEAD: &str =
     "SELECT org_id, run_id, workflow, workflow_version, plan_hash, request_id, base_run_id, parent_run_id,
@@ -113,13 +115,18 @@ pub(super) fn answers(conn: &Connection, questions: &[Question]) -> Result<Vec<A
     questions.iter().map(|question| answer(conn, question)).collect()
 }
 
-const OF_REQUEST: &str = "SELECT run_id FROM runs WHERE org_id = ? AND request_id = ?";
+const OF_REQUEST: &str = "SELECT run_id, version_hash, asked FROM run_requests
+    WHERE org_id = ? AND request_id = ? AND workflow = ? AND project_id = 1 AND environment_id = 1";
 
 fn answer(conn: &Connection, question: &Question) -> Result<Answer> {
     Ok(match question {
         Question::SlotsHeld { org, key } => Answer::SlotsHeld(slots_held(conn, *org, key)?),
-        Question::RunOfRequest { org, request_id } => {
-            Answer::RunOfRequest(one(conn, OF_REQUEST, params![org.0, request_id], |row| Columns::of(row).run())?)
+        Question::RunOfRequest { org, workflow, request_id } => {
+            Answer::RunOfRequest(one(conn, OF_REQUEST, params![org.0, request_id, workflow], |row| {
+                let mut columns = Columns::of(row);
+                let (run, version_hash) = (columns.run()?, columns.opt_digest()?);
+                Ok(RequestedRun::read(run, version_hash, columns.get::<Option<Vec<u8>>>()?.as_deref()))
+            })?)
         }
         Question::Event { org, run, seq } => Answer::Event(event_at(conn, *org, *run, *seq)?),
         Question::Limits { org, queue, key } => {
@@ -370,7 +377,10 @@ pub(super) mod tests {
             (HELD, "run_slots_by_key"),
             (NEXT_OWNER, "runs_by_owner"),
             (OWNED, "runs_by_owner"),
-            (OF_REQUEST, "runs_by_request"),
+            (
+                OF_REQUEST,
+                "PRIMARY KEY (org_id=? AND request_id=? AND workflow=? AND project_id=? AND environment_id=?)",
+            ),
         ] {
             let plan = plan(&schema(), sql);
             let searches = plan.contains("SEARCH") && plan.contains(index) && !plan.contains("TEMP B-TREE");

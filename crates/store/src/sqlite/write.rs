@@ -6,6 +6,7 @@ use rusqlite::{CachedStatement, Connection, ToSql, Transaction, TransactionBehav
 
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
+use milepost_core::request::idempotency_key;
 use milepost_core::time::Timestamp;
 
 use super::{artifacts, cache, flights, outbox, queues, tasks};
@@ -171,7 +172,36 @@ impl Hot<'_> {
             ])
     }
 
+    /// Takes the request id of a new run, if it is free and the run is new.
+    fn take_request(&self, write: &RunWrite, head: &NewHead, request_id: &str) -> rusqlite::Result<usize> {
+        let asked = head.asked.as_ref();
+        let key = idempotency_key(write.org, &head.workflow, &head.workflow_version, request_id);
+        self.conn
+            .prepare_cached(
+                "INSERT INTO run_requests (org_id, request_id, workflow, run_id, plan_version, version_hash,
+                     idempotency_key, asked)
+                 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+                 WHERE NOT EXISTS (SELECT 1 FROM runs WHERE org_id = ?1 AND run_id = ?4)
+                 ON CONFLICT DO NOTHING",
+            )?
+            .execute(params![
+                write.org.0,
+                request_id,
+                head.workflow.as_ref(),
+                write.run.0.as_bytes().as_slice(),
+                head.workflow_version.as_ref(),
+                asked.map(|asked| asked.version_hash.0),
+                key.0.as_slice(),
+                asked.map(|asked| asked.digest.as_bytes()),
+            ])
+    }
+
     fn insert_head(&self, write: &RunWrite, head: &NewHead) -> rusqlite::Result<usize> {
+        if let Some(request_id) = &head.request_id
+            && self.take_request(write, head, request_id)? == 0
+        {
+            return Ok(0);
+        }
         self.conn
             .prepare_cached(
                 "INSERT INTO runs (org_id, run_id, last_seq, status, owner, priority, created_at, started_at,

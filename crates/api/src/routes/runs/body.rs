@@ -33,7 +33,7 @@ pub(super) struct StartBody {
     /// What the run works on; `{}` if left out. An update run has the payload of its base run.
     #[schema(value_type = Option<Any>)]
     payload: Option<RawJson>,
-    /// The same id again gives the same run.
+    /// The same request with the same id again gives the same run. Unique within the workflow.
     #[schema(min_length = 1, max_length = 255)]
     pub(super) request_id: Option<String>,
     /// Higher goes first.

@@ -110,7 +110,7 @@ impl Run {
             org: OrgId::DEFAULT,
             run: run_id(1),
             payload: json("{}"),
-            request_id: None,
+            request: None,
             priority: 0,
             start_at: None,
             parent: None,

@@ -2,13 +2,23 @@
 
 use super::harness::{Run, START, code, run_id};
 use crate::event::{BaseRun, Body, ParentStep};
+use crate::hash::Digest;
+use crate::json::Json;
 use crate::limits::Limits;
+use crate::request::{Asked, AskedParts, RequestDigest, RunRequest};
 use crate::run::{Command, Context};
 use crate::status::RunStatus::{Approved, Cancelled, Completed, Pending, Queued, Running};
 use crate::time::Timestamp;
 
 const ONE: &str = "steps: {a: {skill: x}}";
 const KEYED: &str = "concurrency: {key: '${{ payload.k }}', limit: 2}\nsteps: {a: {skill: x}}";
+
+fn nameless_request() -> RunRequest {
+    let payload = Json::trusted("{}");
+    let parts = AskedParts { base: None, payload: &payload, patch: None, rebuild: None, priority: 0, start_at: None };
+    let asked = Asked { version_hash: Digest::of(b"document"), digest: RequestDigest::of(&parts, 64) };
+    RunRequest { id: String::new(), asked, pinned: false }
+}
 
 #[test]
 fn an_update_run_says_which_run_it_goes_back_to() {
@@ -32,7 +42,7 @@ fn limits_are_checked_at_the_door() {
     let start = || Run::of(ONE);
     let large = start().payload(r#"{"a":"0123456789"}"#).limits(|limits| limits.payload_bytes = 10);
     assert_eq!(large.try_begin().err().unwrap().code, "payload_too_large");
-    let nameless = start().request(|request| request.request_id = Some(String::new()));
+    let nameless = start().request(|request| request.request = Some(Box::new(nameless_request())));
     assert_eq!(nameless.try_begin().err().unwrap().code, "bad_request_id");
     let parent = ParentStep { run: run_id(9), step: "s".to_owned(), logical_attempt: 1, depth: 17 };
     assert_eq!(start().request(|request| request.parent = Some(parent)).try_begin().err().unwrap().code, "too_deep");
