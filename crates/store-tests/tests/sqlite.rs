@@ -231,6 +231,42 @@ async fn tags_of_an_older_database_go_on_with_a_history() {
 }
 
 #[tokio::test]
+async fn history_is_only_added_to() {
+    let folder = folder();
+    let store = open(&folder);
+    let run = new_run();
+    store.commit(Arc::new(batch([start(run, 3)]))).await.unwrap();
+    let database = rusqlite::Connection::open(folder.path().join("runs.db")).unwrap();
+    database
+        .execute_batch(
+            "INSERT INTO cas_blobs (org_id, hash, media_type, format, size, content) VALUES (1, x'00', 'x', 1, 0, x'');
+             INSERT INTO revisions (org_id, revision_id, kind, cas_hash, version_hash, depth, created_at)
+                 VALUES (1, x'00000000000000000000000000000001', 'dag_version', x'00', x'00', 0, 0);
+             INSERT INTO patch_chain_members (org_id, head_id, seq, member_id)
+                 VALUES (1, x'00000000000000000000000000000001', 1, x'00000000000000000000000000000001');
+             INSERT INTO tag_moves (org_id, tag, move_id, kind, to_kind, to_revision_id, to_version_hash, moved_at)
+                 VALUES (1, 't', 1, 'move', 'dag_version', x'00000000000000000000000000000001', x'00', 0)",
+        )
+        .unwrap();
+    for (sql, why) in [
+        ("UPDATE run_events SET data = '{}'", "an event never changes"),
+        ("DELETE FROM run_events WHERE run_seq = 3", "an event is kept as long as its run"),
+        ("UPDATE tag_moves SET moved_by = 'somebody else'", "a move never changes"),
+        ("DELETE FROM tag_moves", "a move is kept for ever"),
+        ("UPDATE revisions SET message = 'other'", "a revision never changes"),
+        ("DELETE FROM revisions", "a revision is kept as long as"),
+        ("UPDATE patch_chain_members SET seq = 2", "a chain of patches never changes"),
+    ] {
+        let error = database.execute(sql, []).expect_err(sql).to_string();
+        assert!(error.contains(why), "{sql}: {error}");
+    }
+    assert_eq!(store.events(ORG, run, 0, 10).await.unwrap().len(), 3);
+    // With its head the run is gone, and its events may follow.
+    database.execute("DELETE FROM runs", []).unwrap();
+    assert_eq!(database.execute("DELETE FROM run_events", []).unwrap(), 3);
+}
+
+#[tokio::test]
 async fn a_blob_cannot_be_changed() {
     let folder = folder();
     let store = open(&folder);

@@ -18,6 +18,7 @@ pub const SQLITE: &[Migration] = &[
     Migration { version: 7, name: "step_cache", sql: include_str!("migrations/sqlite/0007_step_cache.sql") },
     Migration { version: 8, name: "artifacts", sql: include_str!("migrations/sqlite/0008_artifacts.sql") },
     Migration { version: 9, name: "run_requests", sql: include_str!("migrations/sqlite/0009_run_requests.sql") },
+    Migration { version: 10, name: "append_only", sql: include_str!("migrations/sqlite/0010_append_only.sql") },
 ];
 
 pub const POSTGRES: &[Migration] = &[
@@ -30,6 +31,7 @@ pub const POSTGRES: &[Migration] = &[
     Migration { version: 7, name: "step_cache", sql: include_str!("migrations/postgres/0007_step_cache.sql") },
     Migration { version: 8, name: "artifacts", sql: include_str!("migrations/postgres/0008_artifacts.sql") },
     Migration { version: 9, name: "run_requests", sql: include_str!("migrations/postgres/0009_run_requests.sql") },
+    Migration { version: 10, name: "append_only", sql: include_str!("migrations/postgres/0010_append_only.sql") },
 ];
 
 /// The schema that this release works with.

@@ -604,12 +604,58 @@ async fn projections_move_by_compare_and_swap() {
 }
 
 #[tokio::test]
+async fn history_is_only_added_to() {
+    let (store, url) = store().await;
+    let id = run();
+    store.commit(batch([insert(id, 3)])).await.unwrap();
+    let client = client(&url).await;
+    let refused = async |sql: String| {
+        let error = client.batch_execute(&sql).await.expect_err(&sql);
+        assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("23001"), "{sql}: {error}");
+    };
+    refused(format!("UPDATE run_events SET data = '{{}}' WHERE run_id = '{id}'")).await;
+    refused(format!("DELETE FROM run_events WHERE run_id = '{id}' AND run_seq = 3")).await;
+    // The month's own table says the same.
+    let row = client.query_one("SELECT tableoid::regclass::text FROM run_events LIMIT 1", &[]).await.unwrap();
+    let month: String = row.get(0);
+    assert_ne!(month, "run_events");
+    refused(format!("DELETE FROM {month}")).await;
+    refused(format!("UPDATE {month} SET step_id = NULL")).await;
+    client
+        .batch_execute(
+            "INSERT INTO cas_blobs (org_id, hash, media_type, format, size, content) VALUES (1, '\\x00', 'x', 1, 0, '');
+             INSERT INTO revisions (org_id, revision_id, kind, cas_hash, version_hash, depth, created_at)
+                 VALUES (1, '00000000-0000-0000-0000-000000000001', 'dag_version', '\\x00', '\\x00', 0, 0);
+             INSERT INTO patch_chain_members (org_id, head_id, seq, member_id)
+                 VALUES (1, '00000000-0000-0000-0000-000000000001', 1, '00000000-0000-0000-0000-000000000001');
+             INSERT INTO tag_moves (org_id, tag, move_id, kind, to_kind, to_revision_id, to_version_hash, moved_at)
+                 VALUES (1, 't', 1, 'move', 'dag_version', '00000000-0000-0000-0000-000000000001', '\\x00', 0)",
+        )
+        .await
+        .unwrap();
+    for sql in [
+        "UPDATE tag_moves SET moved_by = 'somebody else'",
+        "DELETE FROM tag_moves",
+        "UPDATE revisions SET message = 'other'",
+        "DELETE FROM revisions",
+        "UPDATE patch_chain_members SET seq = 2",
+    ] {
+        refused(sql.to_owned()).await;
+    }
+    assert_eq!(seqs(&store, id).await, [1, 2, 3]);
+    // With its head the run is gone, and its events may follow.
+    client.execute("DELETE FROM runs WHERE run_id = $1", &[&id.0]).await.unwrap();
+    assert_eq!(client.execute("DELETE FROM run_events WHERE run_id = $1", &[&id.0]).await.unwrap(), 3);
+}
+
+#[tokio::test]
 async fn gaps_in_a_log_are_found() {
     let (store, url) = store().await;
     let ids = [run(), run(), run()];
     store.commit(batch(ids.map(|id| insert(id, 3)))).await.unwrap();
     assert_eq!(store.log_gaps(10).await.unwrap(), []);
     let client = client(&url).await;
+    client.batch_execute("DROP TRIGGER run_events_stay ON run_events").await.unwrap();
     client.execute("DELETE FROM run_events WHERE run_id = $1 AND run_seq = 2", &[&ids[1].0]).await.unwrap();
     client.execute("DELETE FROM runs WHERE run_id = $1", &[&ids[2].0]).await.unwrap();
     let found: HashSet<RunId> = store.log_gaps(10).await.unwrap().into_iter().map(|gap| gap.run).collect();

@@ -197,6 +197,7 @@ fn doctor_finds_a_damaged_log() {
     let place = Place::new();
     place.run(&["run", &example("chain.yaml")]);
     let database = rusqlite::Connection::open(place.path().join(".milepost/milepost.db")).unwrap();
+    database.execute("DROP TRIGGER run_events_stay", []).unwrap();
     assert_eq!(database.execute("DELETE FROM run_events WHERE run_seq = 5", []).unwrap(), 1);
     let ran = place.run(&["doctor", "-o", "json"]);
     assert_eq!(ran.code, 1);
