@@ -1,7 +1,7 @@
 //! Requests are read here, and whatever is wrong with one is answered as a problem.
 
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -80,13 +80,9 @@ fn media(headers: &HeaderMap) -> Media {
 
 async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<(Media, Bytes)> {
     let media = media(request.headers());
-    let bytes = Bytes::from_request(request, state).await.map_err(|rejection| match rejection {
-        BytesRejection::FailedToBufferBody(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "body_too_large",
-            "the body is too large; store data elsewhere and pass a reference to it",
-        ),
-        other => Problem::bad_request("unreadable_body", format!("the body could not be read: {other}; send it again")),
+    let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
+        let detail = format!("the body could not be read: {rejection}; send it again");
+        Problem::bad_request("unreadable_body", detail)
     })?;
     Ok((media, bytes))
 }

@@ -1,17 +1,21 @@
 //! Milepost over HTTP: routes, wire types, the one map from errors to answers, and the OpenAPI document made of them.
 //!
 //! ```text
-//!   request ─► guard (host, origin, token) ─► route ─► engine
-//!                                               │
-//!   answer  ◄── wire types ◄────────────────────┘        errors ─► error.rs ─► problem details
+//!   connection ─► guard (host, origin, token, body) ─► route ─► engine
+//!                                                        │
+//!   answer  ◄── headers ◄── wire types ◄─────────────────┘        errors ─► error.rs ─► problem details
 //! ```
 //!
 //! **Invariant:** nothing is decided about runs here. A route reads a request, asks the engine and writes the answer.
 
+mod bodies;
+mod connection;
+mod connections;
 mod error;
 mod extract;
 mod fields;
 mod guard;
+mod headers;
 pub mod metrics;
 mod openapi;
 mod readiness;
@@ -19,6 +23,7 @@ mod routes;
 mod serve;
 mod state;
 mod streams;
+mod tls;
 mod token;
 mod wire;
 
@@ -27,6 +32,7 @@ pub use openapi::document as openapi_document;
 pub use routes::router;
 pub use serve::serve;
 pub use state::{AppState, Settings};
+pub use tls::{BadTls, Tls};
 pub use token::{KnownToken, TokenHash};
 pub use wire::cache as cache_answers;
 pub use wire::definition as answers;

@@ -17,6 +17,8 @@ use milepost_engine::Engine;
 use milepost_engine::telemetry::metrics::{Kind, METRICS, Metric, SECONDS};
 use tokio::sync::Mutex;
 
+use crate::connections::Why;
+
 /// What is recorded is put into buckets this often, whether somebody scrapes or not: until then every value is kept.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Counting open runs costs the database something: it is done this often at most.
@@ -54,9 +56,17 @@ const DEAD_LETTERS: Metric = Metric::gauge(
     "What was given up in the whole database, until it is tried again; at most five seconds old.",
 );
 
+const CONNECTIONS: Metric =
+    Metric::gauge("milepost_connections_open", &[], "Connections that are open now, WebSockets among them.");
+const LET_GO: Metric = Metric::counter(
+    "milepost_connections_let_go_total",
+    &["reason"],
+    "Connections that the server closed by itself: `full`, `head`, `idle`, `stalled`.",
+);
+
 /// The metrics of the HTTP side. Those of the engine are in `milepost_engine::telemetry::metrics`.
 pub const HTTP_METRICS: &[&Metric] =
-    &[&REQUESTS, &REQUEST_SECONDS, &STREAMS, &OPEN_RUNS, &OUTBOX_PENDING, &DEAD_LETTERS];
+    &[&REQUESTS, &REQUEST_SECONDS, &CONNECTIONS, &LET_GO, &STREAMS, &OPEN_RUNS, &OUTBOX_PENDING, &DEAD_LETTERS];
 
 const STATEMENTS: Metric = Metric::counter(
     "milepost_store_statements_total",
@@ -88,6 +98,10 @@ fn build() -> PrometheusHandle {
         tracing::warn!("another recorder of metrics is installed in this process; /metrics shows nothing");
     }
     HTTP_METRICS.iter().chain(STORE_METRICS).for_each(|metric| metric.describe());
+    connections_open(0);
+    for why in Why::ALL {
+        metrics::counter!(LET_GO.name, "reason" => why.as_str()).increment(0);
+    }
     keep_up(handle.clone());
     handle
 }
@@ -165,6 +179,16 @@ pub(crate) async fn measure(request: Request, next: Next) -> Response {
 fn method_label(method: &Method) -> &'static str {
     let known = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
     known.into_iter().find(|known| method.as_str() == *known).unwrap_or("other")
+}
+
+/// So many connections are open.
+pub(crate) fn connections_open(count: usize) {
+    metrics::gauge!(CONNECTIONS.name).set(count as f64);
+}
+
+/// The server closes a connection by itself.
+pub(crate) fn connection_let_go(why: Why) {
+    metrics::counter!(LET_GO.name, "reason" => why.as_str()).increment(1);
 }
 
 /// A stream that is counted as open as long as this lives.

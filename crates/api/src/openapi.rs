@@ -76,7 +76,7 @@ pub(crate) enum Problems {
     /// The server failed; nothing was changed.
     #[response(status = 500, content_type = "application/problem+json")]
     Failed(Problem),
-    /// Try again soon: the database cannot be reached, or the server is shutting down.
+    /// Try again soon: the database cannot be reached, or the server is shutting down or has too much to do.
     #[response(status = 503, content_type = "application/problem+json")]
     Unavailable(Problem),
 }
@@ -94,6 +94,9 @@ pub(crate) enum NotFound {
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(crate) enum WriteProblems {
+    /// The body did not arrive in time.
+    #[response(status = 408, content_type = "application/problem+json")]
+    TooSlow(Problem),
     /// It does not fit what is there now.
     #[response(status = 409, content_type = "application/problem+json")]
     Conflict(Problem),

@@ -2,11 +2,17 @@
 
 use std::sync::Arc;
 
+use axum::http::HeaderMap;
 use milepost_engine::Engine;
 use tokio::sync::watch;
 
+use crate::bodies::Bodies;
+use crate::error::Result;
+use crate::guard::check_token;
 use crate::metrics::Scrape;
 use crate::readiness::DatabaseProbe;
+use crate::streams::{Places, StreamPlace};
+use crate::tls::Tls;
 use crate::token::KnownToken;
 
 /// How the server behaves.
@@ -27,6 +33,22 @@ pub struct Settings {
     pub ping_ms: u64,
     /// How long requests under way may take once the server is drained.
     pub drain_ms: u64,
+    /// Connections at once.
+    pub connections: usize,
+    /// The head of a request arrives within this time, a TLS handshake included.
+    pub header_ms: u64,
+    /// A connection on which no request came for this long is closed.
+    pub idle_ms: u64,
+    /// A body arrives within this time, and longer as long as it comes fast. An upload may pause for this long.
+    pub body_ms: u64,
+    /// A peer that takes nothing of an answer for this long is let go.
+    pub write_ms: u64,
+    /// Bytes of request bodies in memory, of all requests together.
+    pub body_bytes: usize,
+    /// Streams of events at once, of both kinds.
+    pub streams: usize,
+    /// The certificate of this server; without one it speaks in clear text.
+    pub tls: Option<Tls>,
 }
 
 impl Default for Settings {
@@ -39,6 +61,14 @@ impl Default for Settings {
             keep_alive_ms: 15_000,
             ping_ms: 20_000,
             drain_ms: 10_000,
+            connections: 10_000,
+            header_ms: 15_000,
+            idle_ms: 120_000,
+            body_ms: 30_000,
+            write_ms: 30_000,
+            body_bytes: 192 * 1024 * 1024,
+            streams: 4_000,
+            tls: None,
         }
     }
 }
@@ -50,6 +80,8 @@ pub struct AppState {
     pub settings: Arc<Settings>,
     pub(crate) scrape: Arc<Scrape>,
     pub(crate) database: Arc<DatabaseProbe>,
+    pub(crate) bodies: Arc<Bodies>,
+    pub(crate) streams: Arc<Places>,
     draining: Arc<watch::Sender<bool>>,
     /// WebSockets: the HTTP server does not know of them any more.
     sockets: Arc<watch::Sender<usize>>,
@@ -68,8 +100,10 @@ impl AppState {
     #[must_use]
     pub fn new(engine: Arc<Engine>, settings: Settings) -> AppState {
         let (draining, sockets) = (Arc::new(watch::Sender::new(false)), Arc::new(watch::Sender::new(0)));
+        let bodies = Arc::new(Bodies::new(&settings, engine.limits().large_output_bytes));
+        let streams = Places::new(settings.streams, settings.tokens.len());
         let (settings, scrape, database) = (Arc::new(settings), Arc::default(), Arc::default());
-        AppState { engine, settings, scrape, database, draining, sockets }
+        AppState { engine, settings, scrape, database, bodies, streams, draining, sockets }
     }
 
     /// From now on this server is not ready, and streams end.
@@ -86,6 +120,11 @@ impl AppState {
     pub async fn drained(&self) {
         // The sender lives as long as this state, so waiting cannot fail.
         let _ = self.draining.subscribe().wait_for(|draining| *draining).await;
+    }
+
+    /// A place for one more stream.
+    pub(crate) fn stream_place(&self, headers: &HeaderMap) -> Result<StreamPlace> {
+        self.streams.enter(check_token(self, headers)?.map(|token| token.hash))
     }
 
     /// How many WebSockets are open.

@@ -4,15 +4,22 @@ use std::fmt;
 use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
 
 /// The SHA-256 of an API token: the token itself is nowhere kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
     #[must_use]
     pub fn of(token: &str) -> TokenHash {
         TokenHash(Sha256::digest(token.as_bytes()).into())
+    }
+
+    /// Compares without telling by its time how much is the same.
+    #[must_use]
+    pub fn is_same(&self, other: &TokenHash) -> bool {
+        self.0.ct_eq(&other.0).into()
     }
 }
 

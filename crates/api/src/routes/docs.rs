@@ -1,11 +1,13 @@
 //! The OpenAPI document, and a page that shows it without asking anybody else.
 
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
-use axum::http::header;
-use axum::response::{Html, IntoResponse};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use utoipa::openapi::OpenApi;
+
+use crate::headers;
 
 static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
 
@@ -21,6 +23,8 @@ pub(super) async fn openapi() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.get().cloned().unwrap_or_default())
 }
 
-pub(super) async fn docs() -> Html<&'static str> {
-    Html(include_str!("docs.html"))
+pub(super) async fn docs() -> Response {
+    const PAGE: &str = include_str!("docs.html");
+    static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| headers::policy(PAGE));
+    headers::page(PAGE, &POLICY)
 }

@@ -1,18 +1,23 @@
 //! `/`: where to go, and the latest runs.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use axum::extract::State;
-use axum::response::Html;
+use axum::http::HeaderValue;
+use axum::response::Response;
 use milepost_engine::view::RunSummary;
 use milepost_store::rows::RunFilter;
 
 use crate::error::Result;
+use crate::headers;
 use crate::state::AppState;
 
 const LATEST: u32 = 20;
+const PAGE: &str = include_str!("home.html");
+static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| headers::policy(PAGE));
 
-pub(super) async fn home(State(state): State<AppState>) -> Result<Html<String>> {
+pub(super) async fn home(State(state): State<AppState>) -> Result<Response> {
     let filter = RunFilter { limit: LATEST, ..RunFilter::default() };
     let runs = state.engine.list(&filter).await?;
     let mut rows = String::new();
@@ -20,9 +25,8 @@ pub(super) async fn home(State(state): State<AppState>) -> Result<Html<String>> 
     if runs.is_empty() {
         rows.push_str("<tr><td colspan=5>No runs yet. Start one: <code>milepost run FILE</code></td></tr>");
     }
-    Ok(Html(
-        include_str!("home.html").replace("<!--runs-->", &rows).replace("<!--version-->", env!("CARGO_PKG_VERSION")),
-    ))
+    let page = PAGE.replace("<!--runs-->", &rows).replace("<!--version-->", env!("CARGO_PKG_VERSION"));
+    Ok(headers::page(page, &POLICY))
 }
 
 fn row(rows: &mut String, run: &RunSummary) {

@@ -33,16 +33,8 @@ use crate::guard::guard;
 use crate::openapi;
 use crate::state::AppState;
 
-/// Bytes of a body at most: a document and a payload, with some room.
-const BODY_BYTES: usize = 8 * 1024 * 1024;
-
 /// The calls of the API, with their description.
 pub(crate) fn api() -> OpenApiRouter<AppState> {
-    api_taking(BODY_BYTES)
-}
-
-/// What workers say may be as large as the outputs that they bring.
-fn api_taking(from_workers: usize) -> OpenApiRouter<AppState> {
     let calls = OpenApiRouter::new()
         .merge(queues::routes())
         .merge(blobs::routes())
@@ -50,8 +42,8 @@ fn api_taking(from_workers: usize) -> OpenApiRouter<AppState> {
         .merge(cache::routes())
         .merge(runs::routes())
         .merge(socket::routes())
-        .merge(tasks::routes().layer(DefaultBodyLimit::max(from_workers)))
-        .merge(worker::routes().layer(DefaultBodyLimit::max(from_workers)))
+        .merge(tasks::routes())
+        .merge(worker::routes())
         .merge(workflows::routes())
         .merge(tags::routes())
         .merge(revisions::routes())
@@ -62,8 +54,7 @@ fn api_taking(from_workers: usize) -> OpenApiRouter<AppState> {
 
 /// All that the server answers.
 pub fn router(state: AppState) -> Router {
-    let from_workers = BODY_BYTES.saturating_add(state.engine.limits().large_output_bytes);
-    let (calls, document) = api_taking(from_workers).split_for_parts();
+    let (calls, document) = api().split_for_parts();
     docs::remember(&openapi::finished(document));
     // Streams are never held back to be compressed.
     // Files go as they are: whoever asks for some bytes of one counts them.
@@ -75,7 +66,8 @@ pub fn router(state: AppState) -> Router {
         .route("/docs", get(docs::docs))
         .fallback(|| async { not_found() })
         .method_not_allowed_fallback(|| async { wrong_method() })
-        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        // The guard has gathered the body, up to its limit.
+        .layer(DefaultBodyLimit::disable())
         .layer(CompressionLayer::new().compress_when(compressed))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(state.clone(), guard))

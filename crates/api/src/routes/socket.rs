@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use milepost_core::id::RunId;
 use serde::Deserialize;
@@ -54,6 +54,7 @@ struct SocketQuery {
 async fn socket(
     State(state): State<AppState>,
     Query(query): Query<SocketQuery>,
+    headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response> {
     let first = first(&query)?;
@@ -61,6 +62,7 @@ async fn socket(
     if state.is_draining() {
         return Err(milepost_engine::EngineError::ShuttingDown.into());
     }
+    let place = state.stream_place(&headers)?;
     let sized = upgrade
         .max_message_size(MAX_FRAME_BYTES)
         .max_frame_size(MAX_FRAME_BYTES)
@@ -68,7 +70,7 @@ async fn socket(
         .write_buffer_size(WRITE_BUFFER_BYTES);
     // From the answer on: a server that shuts down waits for those, too, that are only just being opened.
     let open = state.opened();
-    Ok(sized.on_upgrade(move |socket| Socket::new(socket, state, open).run(first)))
+    Ok(sized.on_upgrade(move |socket| Socket::new(socket, state, open, place).run(first)))
 }
 
 fn first(query: &SocketQuery) -> Result<Option<Place>> {

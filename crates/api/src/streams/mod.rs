@@ -4,6 +4,7 @@
 //! and holds up nobody meanwhile.
 
 mod message;
+mod places;
 mod socket;
 mod sse;
 mod subscriptions;
@@ -16,6 +17,7 @@ use milepost_engine::EngineError;
 use serde::Serialize;
 
 pub(crate) use message::Place;
+pub(crate) use places::{Place as StreamPlace, Places};
 pub(crate) use socket::{MAX_FRAME_BYTES, READ_BUFFER_BYTES, Socket, WRITE_BUFFER_BYTES};
 pub(crate) use sse::body as sse_body;
 

@@ -11,6 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::Stop;
 use super::message::{Place, Said, Told};
+use super::places::Place as StreamPlace;
 use super::subscriptions::Subscriptions;
 use crate::metrics::OpenStream;
 use crate::state::{AppState, Opened};
@@ -30,13 +31,13 @@ pub(crate) struct Socket {
     state: AppState,
     /// When the client last gave a sign of life.
     heard: Instant,
-    _open: (Opened, OpenStream),
+    _open: (Opened, OpenStream, StreamPlace),
 }
 
 impl Socket {
-    pub(crate) fn new(socket: WebSocket, state: AppState, open: Opened) -> Socket {
-        let runs = Subscriptions::new(state.engine.clone());
-        Socket { socket, runs, state, heard: Instant::now(), _open: (open, OpenStream::new("ws")) }
+    pub(crate) fn new(socket: WebSocket, state: AppState, open: Opened, place: StreamPlace) -> Socket {
+        let runs = Subscriptions::new(state.engine.clone(), state.streams.clone());
+        Socket { socket, runs, state, heard: Instant::now(), _open: (open, OpenStream::new("ws"), place) }
     }
 
     /// Serves the client until it goes, or has to go.
@@ -119,7 +120,7 @@ impl Socket {
             Stop::Failed(_) => close_code::ERROR,
         };
         // What it followed costs nothing any more.
-        self.runs = Subscriptions::new(self.state.engine.clone());
+        self.runs = Subscriptions::new(self.state.engine.clone(), self.state.streams.clone());
         let reason = format!("{}: {}", stop.code(), stop.message()).into();
         // Not by `send`, which would wait for room first.
         let close = Message::Close(Some(CloseFrame { code, reason }));

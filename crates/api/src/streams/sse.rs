@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::{End, RETRY, Stop};
+use super::{End, RETRY, Stop, StreamPlace};
 use crate::metrics::OpenStream;
 use crate::state::AppState;
 
@@ -31,10 +31,10 @@ const OPENING: Bytes = Bytes::from_static(b"retry: 1000\n\n");
 const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
 /// The body of the answer, fed by a task that ends with it.
-pub(crate) fn body(stream: EventStream, state: AppState) -> Body {
+pub(crate) fn body(stream: EventStream, state: AppState, place: StreamPlace) -> Body {
     let (chunks, mut taken) = mpsc::channel(CHUNKS + 1);
     let last = chunks.clone().try_reserve_owned().expect("a new channel has room");
-    let pump = Pump { sent: stream.cursor(), stream, state, chunks, _open: OpenStream::new("sse") };
+    let pump = Pump { sent: stream.cursor(), stream, state, chunks, _open: (OpenStream::new("sse"), place) };
     tokio::spawn(pump.run(last));
     let taken = futures::stream::poll_fn(move |context| taken.poll_recv(context));
     Body::from_stream(taken.map(Ok::<_, Infallible>))
@@ -46,7 +46,7 @@ struct Pump {
     chunks: mpsc::Sender<Bytes>,
     /// The last event that is on its way.
     sent: u64,
-    _open: OpenStream,
+    _open: (OpenStream, StreamPlace),
 }
 
 impl Pump {

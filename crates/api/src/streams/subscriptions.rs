@@ -12,6 +12,7 @@ use milepost_engine::{Batch, Engine, EngineError, EventStream};
 use tokio::time::sleep;
 
 use super::message::{self, Place, Told};
+use super::places::{Places, Subscribed};
 use super::{End, RETRY, Stop};
 
 /// Runs that one socket may follow at a time.
@@ -19,8 +20,9 @@ pub(super) const MAX_RUNS: usize = 1000;
 
 pub(super) struct Subscriptions {
     engine: Arc<Engine>,
+    places: Arc<Places>,
     /// Dropped out of `steps` when it is told to.
-    runs: HashMap<RunId, AbortHandle>,
+    runs: HashMap<RunId, (AbortHandle, Subscribed)>,
     steps: FuturesUnordered<Abortable<BoxFuture<'static, Step>>>,
 }
 
@@ -31,8 +33,8 @@ pub(super) enum Step {
 }
 
 impl Subscriptions {
-    pub(super) fn new(engine: Arc<Engine>) -> Subscriptions {
-        Subscriptions { engine, runs: HashMap::new(), steps: FuturesUnordered::new() }
+    pub(super) fn new(engine: Arc<Engine>, places: Arc<Places>) -> Subscriptions {
+        Subscriptions { engine, places, runs: HashMap::new(), steps: FuturesUnordered::new() }
     }
 
     /// What is wrong with following a run from there, if anything is; else the answer comes with the next step.
@@ -46,14 +48,18 @@ impl Subscriptions {
             let message = format!("a socket follows {MAX_RUNS} runs at most; unsubscribe from some or open another");
             return Some(Told::error("too_many_runs", message, Some(run)));
         }
+        let Some(subscribed) = self.places.subscribe() else {
+            let message = "this server follows as many runs for WebSockets as it can; unsubscribe from some first";
+            return Some(Told::error("too_many_runs", message, Some(run)));
+        };
         let engine = self.engine.clone();
-        self.step(run, async move { Step::Opened(place, engine.stream(run, place.after_seq).await) });
+        self.step(run, subscribed, async move { Step::Opened(place, engine.stream(run, place.after_seq).await) });
         None
     }
 
     pub(super) fn remove(&mut self, run: RunId) -> Told {
         match self.runs.remove(&run) {
-            Some(handle) => {
+            Some((handle, _)) => {
                 handle.abort();
                 Told::Unsubscribed { run_id: run }
             }
@@ -83,7 +89,7 @@ impl Subscriptions {
                 Ok(self.follow(stream, batch.iter().map(|event| message::event(run, event)).collect()))
             }
             Step::Given(stream, Err(error)) if error.is_passing() => {
-                self.step(stream.run(), async move {
+                self.go_on(stream.run(), async move {
                     sleep(RETRY).await;
                     given(stream).await
                 });
@@ -104,7 +110,7 @@ impl Subscriptions {
                 self.runs.remove(&run);
                 messages.push(Told::End(End { run_id: run, status, last_event_seq: stream.cursor() }).into());
             }
-            None => self.step(run, given(stream)),
+            None => self.go_on(run, given(stream)),
         }
         messages
     }
@@ -114,9 +120,16 @@ impl Subscriptions {
         vec![Told::error(error.code(), error.to_string(), Some(run)).into()]
     }
 
-    fn step(&mut self, run: RunId, step: impl Future<Output = Step> + Send + 'static) {
+    /// The next step of a run that is followed.
+    fn go_on(&mut self, run: RunId, step: impl Future<Output = Step> + Send + 'static) {
+        if let Some((_, subscribed)) = self.runs.remove(&run) {
+            self.step(run, subscribed, step);
+        }
+    }
+
+    fn step(&mut self, run: RunId, subscribed: Subscribed, step: impl Future<Output = Step> + Send + 'static) {
         let (handle, registration) = AbortHandle::new_pair();
-        self.runs.insert(run, handle);
+        self.runs.insert(run, (handle, subscribed));
         self.steps.push(Abortable::new(Box::pin(step), registration));
     }
 }

@@ -31,6 +31,96 @@ async fn a_page_of_another_site_cannot_start_a_run() {
 }
 
 #[tokio::test]
+async fn a_browser_says_that_another_site_calls() {
+    let api = Api::new().await;
+    let call = async |method: &str, path: &str, more: &[(&str, &str)]| {
+        api.send(request(method, path, &[&[("content-type", "application/json")], more].concat(), "{}")).await
+    };
+    for site in ["cross-site", "same-site", "", "none, none", "\u{e4}"] {
+        for (method, path) in [("GET", "/api/v1/runs"), ("POST", "/api/v1/runs"), ("GET", "/healthz"), ("GET", "/docs")]
+        {
+            call(method, path, &[("sec-fetch-site", site)]).await.is_problem(403, "foreign_site");
+        }
+    }
+    call("GET", "/api/v1/runs", &[("sec-fetch-site", "none"), ("sec-fetch-site", "none")])
+        .await
+        .is_problem(400, "foreign_site");
+    for site in ["none", "same-origin"] {
+        assert_eq!(call("GET", "/api/v1/runs", &[("sec-fetch-site", site)]).await.status, StatusCode::OK);
+    }
+    // A link leads to the pages, and to nothing else.
+    let link = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
+    for path in ["/", "/docs"] {
+        assert_eq!(call("GET", path, &link).await.status, StatusCode::OK, "{path}");
+        call("POST", path, &link).await.is_problem(403, "foreign_site");
+    }
+    call("GET", "/api/v1/runs", &link).await.is_problem(403, "foreign_site");
+    let frame = [link[0], link[1], ("sec-fetch-dest", "iframe")];
+    call("GET", "/", &frame).await.is_problem(403, "foreign_site");
+}
+
+#[tokio::test]
+async fn a_header_that_decides_is_read_strictly() {
+    let api = Api::new().await;
+    let call = async |headers: &[(&str, &str)]| api.send(request("GET", "/api/v1/runs", headers, "")).await;
+    for host in ["127.0.0.1:7713@evil", "localhost:", "localhost:x", "127.0.0.1:99999", "", "\u{e4}"] {
+        let answer = call(&[("host", host)]).await;
+        assert!(matches!(answer.status.as_u16(), 400 | 403), "{host}: {}", answer.status);
+    }
+    call(&[("host", "127.0.0.1:7713@evil")]).await.is_problem(400, "bad_host");
+    call(&[("host", "localhost"), ("host", "evil.example")]).await.is_problem(400, "bad_host");
+    for origin in ["null", "", "\u{e4}", "localhost:7400", "http://localhost:7400/", "http://localhost:7400@evil"] {
+        call(&[("origin", origin)]).await.is_problem(403, "foreign_origin");
+    }
+    let twice = [("origin", "http://localhost:7400"), ("origin", "http://localhost:7400")];
+    call(&twice).await.is_problem(400, "foreign_origin");
+    let absolute = |target: &str| api.send(request("GET", target, &[("host", "localhost:7400")], ""));
+    assert_eq!(absolute("http://localhost:7400/api/v1/runs").await.status, StatusCode::OK);
+    absolute("http://evil.example/api/v1/runs").await.is_problem(400, "bad_host");
+    let mut unnamed = request("GET", "/api/v1/runs", &[], "");
+    unnamed.headers_mut().remove("host");
+    api.send(unnamed).await.is_problem(400, "bad_host");
+}
+
+#[tokio::test]
+async fn every_answer_says_how_it_may_be_used() {
+    let api = Api::new().await;
+    for path in
+        ["/", "/docs", "/healthz", "/metrics", "/api/v1/runs", "/api/v1/openapi.json", "/nowhere", "/api/v1/runs/x"]
+    {
+        let headers = api.get(path).await.headers;
+        assert_eq!(headers["x-content-type-options"], "nosniff", "{path}");
+        assert_eq!(headers["referrer-policy"], "no-referrer", "{path}");
+        assert_eq!(headers["cross-origin-resource-policy"], "same-origin", "{path}");
+        assert_eq!(headers["cache-control"], "no-store", "{path}");
+    }
+    let refused = api.send(request("GET", "/", &[("host", "evil.example")], "")).await;
+    assert_eq!(
+        (refused.status, &refused.headers["x-content-type-options"]),
+        (StatusCode::FORBIDDEN, &"nosniff".parse().unwrap())
+    );
+    for path in ["/", "/docs"] {
+        let answer = api.get(path).await;
+        assert_eq!(answer.headers["x-frame-options"], "DENY", "{path}");
+        assert_eq!(answer.headers["cross-origin-opener-policy"], "same-origin", "{path}");
+        let policy = answer.headers["content-security-policy"].to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'; ") && policy.contains("frame-ancestors 'none'"), "{policy}");
+        // What a hash does not cover would not work.
+        let html = answer.body.as_str().unwrap();
+        assert!(!html.contains(" style=") && !html.contains(" onclick=") && !html.contains("src="), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_before_it_is_read() {
+    let api = Api::new().await;
+    let large = "x".repeat(9 * 1024 * 1024);
+    let json = [("content-type", "application/json")];
+    api.send(request("POST", "/api/v1/runs", &json, &large)).await.is_problem(413, "body_too_large");
+    api.send(request("POST", "/api/v1/worker/exchange", &json, &large)).await.is_problem(400, "not_json");
+}
+
+#[tokio::test]
 async fn a_server_with_tokens_wants_one() {
     let tokens = vec![TokenHash::of("open sesame").into()];
     let api = Api::with(Settings { tokens, loopback_only: false, ..Settings::default() }).await;
@@ -41,6 +131,9 @@ async fn a_server_with_tokens_wants_one() {
     call(&[("authorization", "Bearer open sesam")]).await.is_problem(401, "unauthorized");
     call(&[("authorization", "open sesame")]).await.is_problem(401, "unauthorized");
     assert_eq!(call(&[("authorization", "Bearer open sesame")]).await.status, StatusCode::OK);
+    assert_eq!(call(&[("authorization", "BEARER  open sesame")]).await.status, StatusCode::OK);
+    let twice = [("authorization", "Bearer open sesame"), ("authorization", "Bearer open sesame")];
+    call(&twice).await.is_problem(401, "unauthorized");
     for path in ["/", "/metrics", "/api/v1/openapi.json", "/api/v1/workflows"] {
         assert_eq!(api.get(path).await.status, StatusCode::UNAUTHORIZED, "{path}");
     }

@@ -35,7 +35,7 @@ async fn only_the_fields_that_are_wanted_are_sent() {
     let listed = api.get("/api/v1/runs?fields=run_id").await;
     assert_eq!(listed.body["items"], json!([{ "run_id": run }]));
     api.get("/api/v1/runs?fields=run_di").await.is_problem(400, "unknown_field");
-    let deep = format!("status{}", ".a".repeat(30_000));
+    let deep = format!("status{}", ".a".repeat(4_000));
     for path in ["/api/v1/runs".to_owned(), format!("/api/v1/runs/{run}")] {
         api.get(&format!("{path}?fields={deep}")).await.is_problem(400, "bad_fields");
     }

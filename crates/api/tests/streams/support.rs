@@ -10,6 +10,7 @@ use milepost_core::id::RunId;
 use milepost_engine::skills::SkillError;
 use milepost_engine::view::EventView;
 use milepost_engine::{Config, Engine, NewRun};
+use milepost_store::blobs::Blobs;
 use milepost_store::sqlite::SqliteStore;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -26,7 +27,7 @@ pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), work).await.expect("this takes far too long: something is stuck")
 }
 
-async fn until(is_so: impl Fn() -> bool) {
+pub(crate) async fn until(is_so: impl Fn() -> bool) {
     within(async {
         while !is_so() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -60,7 +61,9 @@ impl Server {
     pub(crate) async fn on(folder: Arc<TempDir>, settings: Settings) -> Server {
         let store = Arc::new(SqliteStore::open(&folder.path().join("runs.db")).unwrap());
         let gate = Arc::new(Semaphore::new(0));
-        let config = Config::default().skill("gate", {
+        let blobs = Some(Blobs::in_folder(&folder.path().join("blobs")));
+        let config = Config { workers: true, blobs, ..Config::default() };
+        let config = config.skill("gate", {
             let gate = gate.clone();
             move |_, input: Value| {
                 let gate = gate.clone();
@@ -123,7 +126,7 @@ impl Server {
         within(TcpStream::connect(self.address)).await.unwrap()
     }
 
-    async fn connect_small(&self) -> TcpStream {
+    pub(crate) async fn connect_small(&self) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(SMALL).unwrap();
         within(socket.connect(self.address)).await.unwrap()

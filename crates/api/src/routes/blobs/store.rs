@@ -1,13 +1,13 @@
 //! `POST /blobs` and `PUT /blobs/{digest}`: content comes in, piece by piece.
 
 use axum::Json;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use milepost_core::hash::Digest;
 use milepost_engine::EngineError;
 
 use super::BlobPath;
+use crate::bodies::Upload;
 use crate::error::{Problem, Result};
 use crate::openapi::{Problems, WriteProblems};
 use crate::state::AppState;
@@ -66,7 +66,7 @@ async fn take(state: &AppState, digest: Option<Digest>, request: Request) -> Res
         let stored = milepost_engine::artifacts::Uploaded { sha256: digest, size_bytes: found.size_bytes, new: false };
         return Ok((StatusCode::OK, Json(stored.into())));
     }
-    let stored = files.upload(org, digest, Body::into_data_stream(body)).await.map_err(problem)?;
+    let stored = files.upload(org, digest, Upload::new(body, &state.settings)).await.map_err(problem)?;
     let status = if stored.new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(stored.into())))
 }

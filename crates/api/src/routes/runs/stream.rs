@@ -55,6 +55,7 @@ pub(super) async fn stream(
     if state.is_draining() {
         return Err(milepost_engine::EngineError::ShuttingDown.into());
     }
+    let place = state.stream_place(&headers)?;
     let stream = state.engine.stream(run, after_seq).await?;
     if stream.ended().is_some() {
         return Ok(StatusCode::NO_CONTENT.into_response());
@@ -64,7 +65,7 @@ pub(super) async fn stream(
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         (ACCEL_BUFFERING, HeaderValue::from_static("no")),
     ];
-    Ok((headers, sse_body(stream, state)).into_response())
+    Ok((headers, sse_body(stream, state, place)).into_response())
 }
 
 /// An empty one is as good as none: that is how a reader says that it saw nothing yet.

@@ -1,0 +1,202 @@
+//! Bodies of requests: read before a route sees them, within a time, and within what all of them together may take of the
+//! memory. Content that is uploaded is not gathered here: its route writes it as it comes.
+//!
+//! **Invariant:** no byte of a body is kept before there is room for it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody as _};
+use axum::extract::{MatchedPath, Request};
+use axum::http::StatusCode;
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt as _};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
+
+use crate::error::{Problem, Result};
+use crate::state::Settings;
+
+/// Bytes of a body at most: a document and a payload, with some room.
+pub(crate) const BODY_BYTES: usize = 8 * 1024 * 1024;
+/// Bodies up to this size are read at once: there are never more of them than connections.
+const SMALL_BYTES: usize = 4 * 1024;
+/// Room is given out in pieces.
+const PIECE_BYTES: usize = 4 * 1024;
+/// A body of unknown size takes room step by step.
+const STEP_BYTES: usize = 256 * 1024;
+/// How long a request waits for room.
+const WAIT_FOR_ROOM: Duration = Duration::from_secs(10);
+/// A body that arrives faster than this may take as long as it needs.
+const BYTES_PER_MS: u64 = 64;
+
+/// The room that bodies have.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    room: Arc<Semaphore>,
+    /// Bytes of a worker's report at most, which may bring outputs.
+    from_workers: usize,
+    patience: Duration,
+}
+
+/// Room that a body takes, until the request is answered.
+#[derive(Debug, Default)]
+pub(crate) struct Room(Option<OwnedSemaphorePermit>);
+
+impl Bodies {
+    pub(crate) fn new(settings: &Settings, large_output_bytes: usize) -> Bodies {
+        let from_workers = BODY_BYTES.saturating_add(large_output_bytes);
+        let pieces = pieces(settings.body_bytes.max(from_workers)).min(Semaphore::MAX_PERMITS);
+        Bodies {
+            room: Arc::new(Semaphore::new(pieces)),
+            from_workers,
+            patience: Duration::from_millis(settings.body_ms),
+        }
+    }
+
+    /// The request with its whole body, and the room which that takes.
+    pub(crate) async fn gather(&self, request: Request) -> Result<(Request, Room)> {
+        if request.body().is_end_stream() {
+            return Ok((request, Room::default()));
+        }
+        let most = match request.extensions().get::<MatchedPath>().map(MatchedPath::as_str) {
+            // Nobody reads it.
+            None => return Ok((request, Room::default())),
+            Some(path) if path.starts_with("/api/v1/blobs") => return Ok((request, Room::default())),
+            Some(path) if path.starts_with("/api/v1/tasks/") || path.starts_with("/api/v1/worker/") => {
+                self.from_workers
+            }
+            Some(_) => BODY_BYTES,
+        };
+        let (parts, body) = request.into_parts();
+        let mut room = Room::default();
+        let bytes = self.read(body, most, &mut room).await?;
+        Ok((Request::from_parts(parts, Body::from(bytes)), room))
+    }
+
+    async fn read(&self, body: Body, most: usize, room: &mut Room) -> Result<Bytes> {
+        let size = body.size_hint().exact().map(|size| usize::try_from(size).unwrap_or(usize::MAX));
+        if size.is_some_and(|size| size > most) {
+            return Err(too_large());
+        }
+        if let Some(size) = size.filter(|size| *size > SMALL_BYTES) {
+            self.grow(room, size).await?;
+        }
+        let mut pieces = Timed::new(body, self.patience);
+        let mut whole = BytesMut::new();
+        while let Some(piece) = pieces.next().await? {
+            // Most bodies come in one piece.
+            if whole.is_empty() && size == Some(piece.len()) {
+                return Ok(piece);
+            }
+            let needed = whole.len() + piece.len();
+            if needed > most {
+                return Err(too_large());
+            }
+            if size.is_none() {
+                self.grow(room, needed.next_multiple_of(STEP_BYTES)).await?;
+            }
+            if whole.is_empty() {
+                whole.reserve(size.unwrap_or(STEP_BYTES).max(needed));
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.freeze())
+    }
+
+    /// Makes the room at least this large.
+    async fn grow(&self, room: &mut Room, bytes: usize) -> Result<()> {
+        let held = room.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let Some(more) = pieces(bytes).checked_sub(held).filter(|more| *more > 0) else { return Ok(()) };
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        let taken = timeout(WAIT_FOR_ROOM, self.room.clone().acquire_many_owned(more)).await;
+        let Ok(Ok(taken)) = taken else {
+            let detail = "the requests under way leave no memory for this one; send it again in a moment";
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail));
+        };
+        match &mut room.0 {
+            Some(held) => held.merge(taken),
+            none => *none = Some(taken),
+        }
+        Ok(())
+    }
+}
+
+fn pieces(bytes: usize) -> usize {
+    bytes.div_ceil(PIECE_BYTES)
+}
+
+/// The pieces of a body, which must keep coming.
+struct Timed {
+    pieces: axum::body::BodyDataStream,
+    begun: Instant,
+    patience: Duration,
+    bytes: u64,
+}
+
+impl Timed {
+    fn new(body: Body, patience: Duration) -> Timed {
+        Timed { pieces: body.into_data_stream(), begun: Instant::now(), patience, bytes: 0 }
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>> {
+        let until = self.begun + self.patience + Duration::from_millis(self.bytes / BYTES_PER_MS);
+        let piece = timeout_at(until, self.pieces.next()).await.map_err(|_| {
+            let detail = "the body did not arrive in time; send it again, over a faster connection or in smaller parts";
+            Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail)
+        })?;
+        let piece = piece.transpose().map_err(|error| {
+            let detail = format!("the body could not be read: {error}; send it again");
+            Problem::bad_request("unreadable_body", detail)
+        })?;
+        self.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        Ok(piece)
+    }
+}
+
+fn too_large() -> Problem {
+    let detail = "the body is too large; store data elsewhere and pass a reference to it";
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+}
+
+/// Content on its way in: any amount of it, as long as pieces keep coming.
+pub(crate) struct Upload {
+    pieces: axum::body::BodyDataStream,
+    patience: Duration,
+    /// When it is given up, if a piece is being waited for.
+    until: Pin<Box<Sleep>>,
+    is_waiting: bool,
+}
+
+impl Upload {
+    pub(crate) fn new(body: Body, settings: &Settings) -> Upload {
+        let patience = Duration::from_millis(settings.body_ms);
+        let until = Box::pin(sleep_until(Instant::now() + patience));
+        Upload { pieces: body.into_data_stream(), patience, until, is_waiting: false }
+    }
+}
+
+impl Stream for Upload {
+    type Item = std::result::Result<Bytes, axum::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Poll::Ready(piece) = self.pieces.poll_next_unpin(context) {
+            self.is_waiting = false;
+            return Poll::Ready(piece);
+        }
+        if !self.is_waiting {
+            self.is_waiting = true;
+            let until = Instant::now() + self.patience;
+            self.until.as_mut().reset(until);
+        }
+        match self.until.as_mut().poll(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => {
+                let error = std::io::Error::new(std::io::ErrorKind::TimedOut, "nothing came for too long");
+                Poll::Ready(Some(Err(axum::Error::new(error))))
+            }
+        }
+    }
+}
