@@ -13,6 +13,7 @@ pub mod memory;
 mod meter;
 pub mod migrations;
 mod outbox;
+pub mod own;
 pub mod postgres;
 pub mod rows;
 mod run_blobs;

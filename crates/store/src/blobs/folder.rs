@@ -1,12 +1,14 @@
-//! A folder for blobs. It is made when the first one is written.
+//! A folder for blobs. It is made when the first one is written, for its user alone.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
+use object_store::path::Path as Key;
 
 use super::{BlobError, Result};
+use crate::own;
 
 pub(super) struct Folder {
     path: PathBuf,
@@ -36,6 +38,16 @@ impl Folder {
         Ok(self.opened.get_or_init(|| opened.with_fsync(true)))
     }
 
+    /// Keeps others from a blob that was just written, and from the folders that were made for it.
+    pub(super) async fn close(&self, key: &Key) {
+        let (root, blob) = (self.path.clone(), self.path.join(key.as_ref()));
+        // What is left open is in a folder that is not.
+        let _ = tokio::task::spawn_blocking(move || {
+            blob.ancestors().take_while(|path| *path != root).for_each(own::narrow);
+        })
+        .await;
+    }
+
     /// Removes all below a key, with what a process left that died in the middle of a write.
     pub(super) async fn remove_below(&self, key: &str) -> Result<()> {
         let below = self.path.join(key);
@@ -57,7 +69,7 @@ impl Folder {
 fn make(folder: &Path) -> std::io::Result<()> {
     let missing: Vec<&Path> =
         folder.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
-    std::fs::create_dir_all(folder)?;
+    own::make_folder(folder)?;
     for path in missing {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         std::fs::File::open(parent)?.sync_all()?;

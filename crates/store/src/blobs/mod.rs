@@ -85,7 +85,11 @@ impl Blobs {
     pub async fn put(&self, key: &str, content: Bytes) -> Result<()> {
         let path = self.path(key)?;
         let put = match &self.place {
-            Place::Folder(folder) => folder.made()?.put(&path, content.into()).await,
+            Place::Folder(folder) => {
+                let put = folder.made()?.put(&path, content.into()).await;
+                folder.close(&path).await;
+                put
+            }
             Place::Bucket(bucket, _) => bucket.put(&path, content.into()).await,
         };
         put.map(drop).map_err(|error| self.failed(&error))

@@ -107,6 +107,9 @@ impl Upload {
                 }
             }
         };
+        if let Place::Folder(folder) = &self.blobs.place {
+            folder.close(&self.path).await;
+        }
         done.map_err(|error| self.blobs.failed(&error))
     }
 

@@ -12,10 +12,12 @@ use std::sync::{Mutex, PoisonError};
 
 use milepost_core::id::NodeId;
 
+use crate::own;
 use crate::{Result, StoreError};
 
 #[derive(Debug)]
 pub(super) struct NodeLocks {
+    database: PathBuf,
     folder: PathBuf,
     /// The nodes of this store. Closing a file gives its lock back.
     held: Mutex<BTreeMap<NodeId, File>>,
@@ -34,7 +36,7 @@ impl NodeLocks {
     pub(super) fn beside(database: &Path) -> NodeLocks {
         let mut folder = OsString::from(database);
         folder.push(".nodes");
-        NodeLocks { folder: folder.into(), held: Mutex::default() }
+        NodeLocks { database: database.to_owned(), folder: folder.into(), held: Mutex::default() }
     }
 
     fn file(&self, node: NodeId) -> PathBuf {
@@ -63,9 +65,12 @@ impl NodeLocks {
 
     /// The file gets its name only when it is locked, so nobody ever sees it without its lock while the node lives.
     fn take(&self, node: NodeId) -> io::Result<File> {
-        fs::create_dir_all(&self.folder)?;
+        // Whoever may use the database looks for the locks of others.
+        let database = fs::metadata(&self.database)?;
+        own::make_folder(&self.folder)?;
+        own::liken(&self.folder, &database)?;
         let unnamed = self.folder.join(format!("{node}.new"));
-        let file = File::create(&unnamed)?;
+        let file = own::create_like(&unnamed, &database)?;
         file.try_lock()?;
         fs::rename(&unnamed, self.file(node))?;
         Ok(file)

@@ -1,7 +1,7 @@
 //! Opening a database file: is it one, is it ours, is its schema the one this release knows.
 
-use std::fs;
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rusqlite::config::DbConfig;
@@ -9,6 +9,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::errors::needs_room;
 use crate::migrations::{self, SQLITE};
+use crate::own;
 use crate::{Result, StoreError};
 
 /// "Mile": marks a database file as ours.
@@ -20,7 +21,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection that writes, to a database that has the newest schema. With `migrate`, it is made so.
 pub(super) fn writer(path: &Path, migrate: bool) -> Result<Connection> {
     if migrate && let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(|error| {
+        own::make_folder(folder).map_err(|error| {
             StoreError::Unusable(format!(
                 "the folder {} cannot be made: {error}; choose another path for the database or change who may write there",
                 folder.display()
@@ -30,9 +31,12 @@ pub(super) fn writer(path: &Path, migrate: bool) -> Result<Connection> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     if migrate {
         flags |= OpenFlags::SQLITE_OPEN_CREATE;
+        // SQLite gives its other files the mode of this one. Where it cannot be made, SQLite says so below.
+        let _ = own::make_file(path);
     } else {
         must_exist(path)?;
     }
+    files(path).iter().for_each(|file| own::narrow(file));
     let mut conn = Connection::open_with_flags(path, flags).map_err(|error| cannot_open(path, &error))?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     if conn.is_readonly("main").map_err(|error| cannot_open(path, &error))? {
@@ -61,6 +65,15 @@ pub(super) fn writer(path: &Path, migrate: bool) -> Result<Connection> {
     )?;
     keep_plans(&conn)?;
     Ok(conn)
+}
+
+/// The database file and those that SQLite has beside it.
+pub(super) fn files(path: &Path) -> [PathBuf; 3] {
+    ["", "-wal", "-shm"].map(|end| {
+        let mut file = OsString::from(path);
+        file.push(end);
+        file.into()
+    })
 }
 
 /// A connection that only reads. The schema must be the one this release knows.

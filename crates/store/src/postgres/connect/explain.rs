@@ -50,10 +50,13 @@ fn explain_tls(tls: &Tls, error: &tokio_postgres::Error) -> String {
     }
     let why = error.source().map(ToString::to_string).unwrap_or_default();
     if why == "server does not support TLS" {
+        let who = match tls.named {
+            true => format!("`sslmode={}` asks for it", tls.mode.name()),
+            false => "it is on another machine".to_owned(),
+        };
         return format!(
-            "does not offer TLS, and `sslmode={}` asks for it: turn it on there (`ssl = on`), or set `sslmode=prefer` \
-             where the network is safe without it",
-            tls.mode.name()
+            "does not offer TLS, and {who}: turn it on there (`ssl = on`), or add `sslmode=disable` to the URL where \
+             the network is safe without it"
         );
     }
     format!("and we found no way to speak TLS: {why}; is it a Postgres server, and does it know TLS 1.2 or newer?")

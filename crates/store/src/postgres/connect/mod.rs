@@ -5,6 +5,7 @@ mod tls;
 mod url;
 mod verify;
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ pub(super) fn parse(url: &str) -> Result<Target> {
     let mut config: Config =
         split.rest.parse().map_err(|error: tokio_postgres::Error| url::unreadable(&describe(&error)))?;
     check_hosts(&config)?;
-    let tls = Tls::new(&split)?;
+    let tls = Tls::new(&split, is_here(&config))?;
     set_defaults(&mut config);
     set_tls(&mut config, &tls);
     Ok(Target { config, tls })
@@ -84,6 +85,22 @@ fn set_defaults(config: &mut Config) {
         None => SETTINGS.to_owned(),
     };
     config.options(options);
+}
+
+/// Whether the server is on this machine. A bare address goes before a name.
+fn is_here(config: &Config) -> bool {
+    let addresses = config.get_hostaddrs();
+    let is_loopback = |name: &str| match name.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => name.eq_ignore_ascii_case("localhost"),
+    };
+    match addresses.is_empty() {
+        true => config.get_hosts().iter().all(|host| match host {
+            Host::Tcp(name) => is_loopback(name),
+            Host::Unix(_) => true,
+        }),
+        false => addresses.iter().all(|address| address.to_canonical().is_loopback()),
+    }
 }
 
 fn set_tls(config: &mut Config, tls: &Tls) {
@@ -185,4 +202,36 @@ pub(super) async fn check_server(client: &Client) -> Result<()> {
         tracing::warn!("fsync is off in this Postgres server: what was acknowledged may be lost");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn between_two_machines_tls_is_wanted_unless_the_address_says_otherwise() {
+        let mode = |address: &str| parse(address).map(|target| target.tls.mode).expect("an address");
+        for here in [
+            "postgres://127.0.0.1/d",
+            "postgres://localhost:5432/d",
+            "postgres://[::1]/d",
+            "postgres:///d?host=/run/postgresql",
+            "postgres://a.example/d?hostaddr=127.0.0.1",
+            "host=LOCALHOST",
+        ] {
+            assert_eq!(mode(here), Mode::Prefer, "{here}");
+        }
+        for elsewhere in [
+            "postgres://db/d",
+            "postgres://10.0.0.1/d",
+            "postgres://localhost.example/d",
+            "postgres://localhost,db/d",
+            "postgres://localhost/d?hostaddr=10.0.0.1",
+            "host=db",
+        ] {
+            assert_eq!(mode(elsewhere), Mode::Require, "{elsewhere}");
+        }
+        assert_eq!(mode("postgres://db/d?sslmode=prefer"), Mode::Prefer);
+        assert_eq!(mode("postgres://db/d?sslmode=disable"), Mode::Disable);
+    }
 }

@@ -1,5 +1,8 @@
 //! How a connection is encrypted: the modes of libpq, and what each of them means to rustls and to the driver.
 //!
+//! Without a mode it is `prefer` for a server on this machine and `require` for one elsewhere: between two machines others
+//! may listen, and whoever stands between them could turn `prefer` into `disable`.
+//!
 //! | mode | without `sslrootcert` | with `sslrootcert` |
 //! |---|---|---|
 //! | `disable` | no TLS | no TLS |
@@ -74,19 +77,23 @@ impl Mode {
 #[derive(Clone)]
 pub(super) struct Tls {
     pub(super) mode: Mode,
+    /// Whether the address says so.
+    pub(super) named: bool,
     /// The file that `sslrootcert` names.
     pub(super) root: Option<String>,
     pub(super) connector: MakeRustlsConnect,
 }
 
 impl Tls {
-    pub(super) fn new(split: &Split) -> Result<Tls> {
+    /// For a server on this machine, or for one elsewhere.
+    pub(super) fn new(split: &Split, is_here: bool) -> Result<Tls> {
         let system = split.root.as_deref() == Some("system");
         let root = split.root.clone().filter(|_| !system);
         let mode = match (&split.mode, system) {
             (Some(mode), _) => Mode::parse(mode)?,
             (None, true) => Mode::VerifyFull,
-            (None, false) => Mode::Prefer,
+            (None, false) if is_here => Mode::Prefer,
+            (None, false) => Mode::Require,
         };
         if system && mode != Mode::VerifyFull {
             return Err(StoreError::Unusable(
@@ -96,7 +103,7 @@ impl Tls {
             ));
         }
         let connector = connector(mode, root.as_deref())?;
-        Ok(Tls { mode, root, connector })
+        Ok(Tls { mode, named: split.mode.is_some() || system, root, connector })
     }
 }
 
@@ -153,7 +160,7 @@ mod tests {
 
     fn refused(mode: Option<&str>, root: Option<&str>) -> String {
         let split = Split { rest: String::new(), mode: mode.map(str::to_owned), root: root.map(str::to_owned) };
-        match Tls::new(&split) {
+        match Tls::new(&split, true) {
             Err(StoreError::Unusable(text)) => text,
             Err(other) => panic!("{other}"),
             Ok(tls) => panic!("{:?}", tls.mode),
@@ -189,6 +196,6 @@ mod tests {
     #[test]
     fn without_tls_no_root_is_read() {
         let split = Split { mode: Some("disable".to_owned()), root: Some("/nowhere".to_owned()), ..Split::default() };
-        assert_eq!(Tls::new(&split).map(|tls| tls.mode).expect("usable"), Mode::Disable);
+        assert_eq!(Tls::new(&split, false).map(|tls| tls.mode).expect("usable"), Mode::Disable);
     }
 }
