@@ -14,6 +14,7 @@ mod error;
 mod executor;
 mod explain;
 mod flights;
+pub mod lines;
 mod live_patch;
 mod logs;
 mod lookout;

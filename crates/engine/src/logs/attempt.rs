@@ -98,6 +98,18 @@ impl AttemptLog {
         self.say_at(None, stream, text);
     }
 
+    /// The beginning of a line that was too long to be read. A secret that was cut in two would not be found in it, so of a step
+    /// with secrets nothing is kept of such a line.
+    pub(crate) fn say_cut(&self, stream: LogStream, beginning: String) {
+        let kept = if self.redactor.is_some() { String::new() } else { beginning };
+        self.say(stream, format!("{kept}… (a line that was too long; the rest is left out)"));
+    }
+
+    /// The longest line of which all can be kept.
+    pub(crate) fn longest_line(&self) -> usize {
+        self.handle.max_bytes()
+    }
+
     /// At a moment of the speaker's own clock, if it says which.
     pub(crate) fn say_at(&self, at: Option<Timestamp>, stream: LogStream, text: String) {
         let at = at.unwrap_or_else(|| self.handle.now());

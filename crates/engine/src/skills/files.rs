@@ -40,6 +40,11 @@ impl Files {
         std::mem::take(&mut *self.left.lock().expect("no holder of this lock panics"))
     }
 
+    /// Bytes that an output may have.
+    pub(super) fn most_output(&self) -> usize {
+        self.artifacts.most_output()
+    }
+
     async fn attach(&self, new: NewArtifact) -> Result<Artifact, SkillError> {
         let admitted = self.artifacts.admit(self.org, vec![new]).await.map_err(said)?.pop();
         let artifact = admitted.ok_or_else(|| SkillError::fatal("bad_artifact", "there is nothing to attach"))?;

@@ -1,15 +1,18 @@
 //! `shell`: a program of this machine. Its lines go to the step's log; a JSON last line is the output.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
 use milepost_core::artifact::NewArtifact;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
-use tokio::process::Command;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{ChildStderr, ChildStdout, Command};
 
 use super::{LogStream, SkillContext, SkillError, Skills};
+use crate::lines::{Line, Lines};
 
 /// Variables that every program gets. All others must be declared by the step.
 const PASSED_ON: &[&str] = &["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "TERM"];
@@ -45,18 +48,31 @@ async fn run(context: SkillContext, input: Input) -> Result<Value, SkillError> {
             let _ = pipe.write_all(text.as_bytes()).await;
         }
     };
-    let ((), out, err) =
-        tokio::join!(feed, follow(&context, LogStream::Stdout, stdout), follow(&context, LogStream::Stderr, stderr));
+    // Lines of which the log can keep all, and on stdout those that can be an output.
+    let (of_log, of_output) = (context.log.longest_line(), context.files.most_output());
+    let out = Said::new(stdout.map(ChildStdout::into_owned_fd), LogStream::Stdout, of_log.max(of_output), 1)?;
+    let err = Said::new(stderr.map(ChildStderr::into_owned_fd), LogStream::Stderr, of_log, QUOTED_LINES)?;
+    let ((), out, err) = tokio::join!(feed, out.follow(&context), err.follow(&context));
     let status =
         child.wait().await.map_err(|error| SkillError::new("shell_lost", format!("the program was lost: {error}")))?;
     if !status.success() {
-        let said = err.last_lines.join("\n");
+        let said: Vec<&str> = err.iter().map(Line::text).collect();
+        let said = said.join("\n");
         let message = if said.is_empty() { status.to_string() } else { format!("{status}: {said}") };
         return Err(SkillError::new("shell_failed", message));
     }
     left.attach(&context).await?;
-    let last = out.last_lines.last().map_or("", String::as_str);
-    Ok(serde_json::from_str(last).unwrap_or_else(|_| json!({ "stdout": last })))
+    match out.back() {
+        None => Ok(json!({ "stdout": "" })),
+        Some(Line::Whole(last)) => Ok(serde_json::from_str(last).unwrap_or_else(|_| json!({ "stdout": last }))),
+        Some(Line::Cut(_)) => Err(SkillError::fatal(
+            "output_too_large",
+            format!(
+                "the last line, which is the output, has more than {} bytes; store it elsewhere and return a reference to it",
+                of_log.max(of_output)
+            ),
+        )),
+    }
 }
 
 fn command(context: &SkillContext, input: &Input, left: &Left) -> Result<Command, SkillError> {
@@ -145,24 +161,43 @@ impl Drop for ProcessGroup {
     }
 }
 
-#[derive(Default)]
+/// What a program says on one of its pipes.
 struct Said {
-    last_lines: Vec<String>,
+    lines: Option<Lines>,
+    stream: LogStream,
+    /// So many of the last lines that are not empty are remembered.
+    remembered: usize,
 }
 
-async fn follow(context: &SkillContext, stream: LogStream, pipe: Option<impl AsyncRead + Unpin>) -> Said {
-    let mut said = Said::default();
-    let Some(pipe) = pipe else { return said };
-    let mut lines = BufReader::new(pipe).split(b'\n');
-    while let Ok(Some(line)) = lines.next_segment().await {
-        let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
-        context.log(stream, line.clone());
-        if !line.trim().is_empty() {
-            if said.last_lines.len() == QUOTED_LINES {
-                said.last_lines.remove(0);
-            }
-            said.last_lines.push(line);
-        }
+impl Said {
+    fn new(
+        pipe: Option<io::Result<OwnedFd>>,
+        stream: LogStream,
+        longest: usize,
+        remembered: usize,
+    ) -> Result<Said, SkillError> {
+        let lines = pipe.map(|pipe| Lines::new(pipe?, longest)).transpose();
+        let lines =
+            lines.map_err(|error| SkillError::new("shell_lost", format!("the program cannot be followed: {error}")))?;
+        Ok(Said { lines, stream, remembered })
     }
-    said
+
+    /// Puts all of it into the step's log. Answers the last lines.
+    async fn follow(self, context: &SkillContext) -> VecDeque<Line> {
+        let mut last = VecDeque::new();
+        let Some(mut lines) = self.lines else { return last };
+        while let Some(line) = lines.next().await {
+            match &line {
+                Line::Whole(text) => context.log(self.stream, text.as_str()),
+                Line::Cut(beginning) => context.log.say_cut(self.stream, beginning.clone()),
+            }
+            if !line.text().trim().is_empty() {
+                if last.len() == self.remembered {
+                    last.pop_front();
+                }
+                last.push_back(line);
+            }
+        }
+        last
+    }
 }

@@ -29,8 +29,11 @@ impl OtlpConfig {
     /// It is no address of that kind.
     pub fn new(endpoint: &str) -> Result<OtlpConfig, BadOtlpConfig> {
         let bad = |why: String| {
+            // A user and a password may stand before the host, a key behind the path.
+            let shown = endpoint.rsplit_once('@').map_or(endpoint, |(_, host)| host).split(['?', '#']).next();
             BadOtlpConfig(format!(
-                "`{endpoint}` is no address of a collector: {why}; write something like http://localhost:4318"
+                "`{}` is no address of a collector: {why}; write something like http://localhost:4318",
+                shown.unwrap_or_default()
             ))
         };
         let mut url = Url::parse(endpoint.trim()).map_err(|error| bad(error.to_string()))?;

@@ -24,6 +24,7 @@ on! {
         what_was_said_is_stored_when_the_engine_ends,
         what_is_not_there_is_refused,
         more_than_is_kept_is_cut,
+        a_line_that_is_too_long_is_cut,
         what_is_large_is_kept_outside_and_read_alike,
         lines_are_not_lost_when_there_is_no_blob_store,
     ],
@@ -129,6 +130,31 @@ async fn what_is_not_there_is_refused(home: Home) {
     assert_eq!(unknown.code(), "unknown_step");
     assert!(unknown.to_string().contains("did you mean `talk`?"), "{unknown}");
     assert_eq!(refused(id, None, Some("junk")).await.code(), "bad_cursor");
+}
+
+async fn a_line_that_is_too_long_is_cut(home: Home) {
+    let limits = Limits { log_bytes: 100_000, output_bytes: 50_000, large_output_bytes: 50_000, ..Limits::default() };
+    let engine = home.open(Config { limits, ..config() }).await;
+    let long = "head -c 3000000 /dev/zero | tr '\\0' x";
+    let shell = |command: String| json!({"skill": "shell", "input": {"command": command}});
+    let document = json!({"name": "long", "on_failure": "continue", "steps": {
+        "more": shell(format!("{long}; echo; echo '{{\"n\": 1}}'")),
+        "only": shell(long.to_owned()),
+        "fails": shell(format!("({long}; echo; echo why) >&2; false")),
+    }});
+    let (id, status) = run(&engine, &document.to_string(), NewRun::default()).await;
+    assert_eq!(status, RunStatus::Failed);
+    let view = engine.run(id).await.unwrap();
+    let step = |id: &str| view.steps.iter().find(|step| step.step_id == id).unwrap();
+    assert_eq!(step("more").output.as_ref().unwrap().to_value(), json!({"n": 1}));
+    let error = |id: &str| step(id).error.clone().unwrap();
+    assert_eq!((&*error("only").code, error("only").retryable), ("output_too_large", false));
+    assert!(error("only").message.contains("more than 100000 bytes"), "{}", error("only").message);
+    assert_eq!(error("fails").message, "exit status: 1: … (a line that was too long)\nwhy");
+    let said = lines(&engine, id, Some("more"), 10).await;
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].starts_with("more 1/1 0 stdout xxx") && said[0].len() < 20_000, "{}", said[0].len());
+    assert!(said[0].ends_with("x… (a line that was too long; the rest is left out)"));
 }
 
 /// Says `n` lines of `width` characters.

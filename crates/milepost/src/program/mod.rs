@@ -2,7 +2,6 @@
 //!
 //! **Invariant:** one process carries out one task at a time; there are no more processes than tasks at once.
 
-mod lines;
 mod message;
 mod process;
 

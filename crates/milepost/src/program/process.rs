@@ -9,10 +9,12 @@
 //! **Invariant:** whatever ends a process takes all that it started with it.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use milepost_engine::lines::{Line, Lines};
 use milepost_sdk::wire::Task;
 use milepost_sdk::{Context, LogStream, SkillError};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -25,13 +27,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::lines::Lines;
 use super::message::Message;
 
 /// So long a program may take until it says which skills it has.
 const HELLO: Duration = Duration::from_secs(30);
 /// After SIGTERM, until SIGKILL.
 pub(super) const TERM_GRACE: Duration = Duration::from_secs(5);
+/// A program that says more without a line's end has lost its way.
+const LONGEST_LINE: usize = 16 * 1024 * 1024;
 /// An error quotes this many of the last lines that went to stderr.
 const QUOTED_LINES: usize = 5;
 
@@ -86,7 +89,8 @@ impl Process {
         let (Some(stdin), Some(out), Some(err)) = pipes else { anyhow::bail!("the program has no pipes") };
         let (feed, lines) = unbounded_channel();
         tokio::spawn(write_lines(stdin, lines));
-        let (out, err) = (Lines::new(out.into_owned_fd()?)?, Lines::new(err.into_owned_fd()?)?);
+        let lines = |pipe: std::io::Result<OwnedFd>| Lines::new(pipe?, LONGEST_LINE);
+        let (out, err) = (lines(out.into_owned_fd())?, lines(err.into_owned_fd())?);
         let mut process = Process { child, group, feed: Some(feed), out, err, said: VecDeque::new(), grace };
         let skills = tokio::time::timeout(HELLO, process.hello()).await;
         let skills = skills.with_context(|| format!("it has not said which skills it has within {HELLO:?}"))??;
@@ -98,7 +102,7 @@ impl Process {
             tokio::select! {
                 biased;
                 Some(line) = self.err.next() => self.note(line),
-                line = self.out.next() => match line.map(Message::read) {
+                line = Process::hear_next(&mut self.out) => match line.map(Message::read) {
                     Some(Message::Skills(skills)) => return Ok(skills),
                     Some(Message::Text(text)) => tracing::info!(target: "program", "{text}"),
                     Some(other) => anyhow::bail!("it began with {other:?} and not with its skills"),
@@ -114,7 +118,7 @@ impl Process {
             tokio::select! {
                 biased;
                 Some(line) = self.err.next() => self.note(line),
-                line = self.out.next() => match line {
+                line = Process::hear_next(&mut self.out) => match line {
                     Some(line) => tracing::info!(target: "program", "{line}"),
                     None => break,
                 },
@@ -134,12 +138,21 @@ impl Process {
     }
 
     /// A line that belongs to no task.
-    fn note(&mut self, line: String) {
-        tracing::info!(target: "program", "{line}");
+    fn note(&mut self, line: Line) {
+        tracing::info!(target: "program", "{}", line.text());
         self.remember(line);
     }
 
-    fn remember(&mut self, line: String) {
+    /// A line of what it says to us; nothing more comes after one that is too long to be read.
+    async fn hear_next(out: &mut Lines) -> Option<String> {
+        match out.next().await? {
+            Line::Whole(line) => Some(line),
+            Line::Cut(_) => None,
+        }
+    }
+
+    fn remember(&mut self, line: Line) {
+        let line = line.text().to_owned();
         if line.trim().is_empty() {
             return;
         }
@@ -179,7 +192,7 @@ impl Process {
             tokio::select! {
                 biased;
                 Some(line) = self.err.next() => self.log_error(context, line),
-                line = self.out.next() => match line {
+                line = Process::hear_next(&mut self.out) => match line {
                     Some(line) => if let Some(output) = self.hear(context, line) {
                         return Done { output, lives: patience.is_none_or(|(_, next)| next == Signal::TERM) };
                     },
@@ -219,8 +232,8 @@ impl Process {
         outcome
     }
 
-    fn log_error(&mut self, context: &Context, line: String) {
-        context.log(LogStream::Stderr, &line);
+    fn log_error(&mut self, context: &Context, line: Line) {
+        context.log(LogStream::Stderr, line.text());
         self.remember(line);
     }
 
