@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use crate::doorway;
 use crate::error::{Problem, Result};
 use crate::extract::Actor;
 use crate::headers;
@@ -48,7 +49,7 @@ pub(crate) fn is_question_of_health(path: &str) -> bool {
 
 /// What says nothing of this installation.
 fn is_open(path: &str) -> bool {
-    is_question_of_health(path) || path == "/docs"
+    is_question_of_health(path) || matches!(path, "/docs" | doorway::PATH)
 }
 
 /// Whether a request may be told what only those may know who come in.
@@ -63,16 +64,32 @@ pub(crate) fn check_token<'s>(state: &'s AppState, headers: &HeaderMap) -> Resul
         return Ok(None);
     }
     let unauthorized = |detail: &str| Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail);
+    let doorway = state.settings.doorway.as_ref();
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    let (Some(value), None) = (values.next().and_then(|value| value.to_str().ok()), values.next()) else {
-        let detail = "this server wants a token; send it once, as `Authorization: Bearer …` (CLI: --token)";
+    let token = match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().ok().map(bearer),
+        (None, _) => doorway.and_then(|doorway| doorway.cookie(headers)),
+        (Some(_), Some(_)) => None,
+    };
+    let Some(token) = token else {
+        let detail = match doorway {
+            None => "this server wants a token; send it once, as `Authorization: Bearer …` (CLI: --token)",
+            Some(_) => {
+                "this server is one person's and wants a token; its `server.json` has it: send it once, as \
+                 `Authorization: Bearer …`. A browser gets it by the address that the terminal of `milepost dev` shows"
+            }
+        };
         return Err(unauthorized(detail));
     };
-    let (scheme, token) = value.trim().split_once(' ').unwrap_or_default();
-    let token = if scheme.eq_ignore_ascii_case("bearer") { token.trim() } else { "" };
     let hash = TokenHash::of(token);
     let known = tokens.iter().find(|known| known.hash.is_same(&hash));
     known.map(Some).ok_or_else(|| unauthorized("the token is not known here; ask who runs this server for one"))
+}
+
+/// The token in such a header; nothing where it is of another kind.
+fn bearer(value: &str) -> &str {
+    let (scheme, token) = value.trim().split_once(' ').unwrap_or_default();
+    if scheme.eq_ignore_ascii_case("bearer") { token.trim() } else { "" }
 }
 
 fn check_origin(state: &AppState, request: &Request) -> Result<()> {
@@ -154,7 +171,7 @@ fn is_loopback(host: &Authority) -> bool {
     let name = host.host();
     let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     name.eq_ignore_ascii_case("localhost")
-        || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 #[cfg(test)]
@@ -167,7 +184,8 @@ mod tests {
 
     #[test]
     fn only_this_machine_is_loopback() {
-        for host in ["localhost", "LOCALHOST:7400", "127.0.0.1:7400", "127.8.0.1", "[::1]:7400"] {
+        for host in ["localhost", "LOCALHOST:7400", "127.0.0.1:7400", "127.8.0.1", "[::1]:7400", "[::ffff:127.0.0.1]:1"]
+        {
             assert!(is_loopback(&read(host).unwrap()), "{host}");
         }
         for host in ["example.com", "localhost.example.com:7400", "10.0.0.1", "[::2]", "127.0.0.1.nip.io"] {

@@ -26,6 +26,7 @@ use crate::connections::{Connections, Place};
 use crate::error::Problem;
 use crate::guard::is_question_of_health;
 use crate::headers;
+use crate::peers;
 use crate::routes::router;
 use crate::state::AppState;
 
@@ -58,10 +59,14 @@ pub async fn serve(listener: TcpListener, state: AppState) {
         let _ = stream.set_nodelay(true);
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MS);
         let place = guest.0.clone();
-        let stream = Watched::new(stream, guest);
         let (service, state, open) = (service.clone(), state.clone(), open.subscribe());
         tokio::spawn(async move {
             let _open = open;
+            let service = match state.settings.peers.check(&stream).await {
+                Ok(()) => service,
+                Err(problem) => peers::refusal(problem),
+            };
+            let stream = Watched::new(stream, guest);
             match &state.settings.tls {
                 None => connection(stream, place, service, &state).await,
                 // A handshake that fails is the peer's to tell.

@@ -7,9 +7,11 @@ use milepost_engine::Engine;
 use tokio::sync::watch;
 
 use crate::bodies::Bodies;
+use crate::doorway::Doorway;
 use crate::error::Result;
 use crate::guard::check_token;
 use crate::metrics::Scrape;
+use crate::peers::Peers;
 use crate::readiness::DatabaseProbe;
 use crate::streams::{Places, StreamPlace};
 use crate::tls::Tls;
@@ -20,6 +22,10 @@ use crate::token::KnownToken;
 pub struct Settings {
     /// Who may come in; without any, everybody who reaches the address.
     pub tokens: Vec<KnownToken>,
+    /// Lets a browser have the token, where it is one person's.
+    pub doorway: Option<Arc<Doorway>>,
+    /// Whose connections are answered, among the users of this machine.
+    pub peers: Peers,
     /// Only requests that name this machine itself (`localhost`, `127.0.0.1`, `[::1]`) are answered. Without tokens
     /// this keeps pages of other sites, open in a browser on this machine, from talking to the server.
     pub loopback_only: bool,
@@ -55,6 +61,8 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             tokens: Vec::new(),
+            doorway: None,
+            peers: Peers::All,
             loopback_only: true,
             slow_reader_ms: 10_000,
             goodbye_ms: 5_000,

@@ -8,6 +8,8 @@ use milepost_store::postgres::{self, PostgresStore};
 use milepost_store::sqlite::{self, SqliteStore};
 use milepost_store::{Result, Store};
 
+use crate::files;
+
 /// Where runs are kept when nothing else is said.
 pub(crate) const DEFAULT: &str = ".milepost/milepost.db";
 
@@ -31,7 +33,13 @@ impl Database {
     /// Opens it for writing; makes or migrates its tables.
     pub(crate) async fn open(&self) -> Result<Arc<dyn Store>> {
         Ok(match self {
-            Database::Sqlite(path) => Arc::new(SqliteStore::open(path)?),
+            Database::Sqlite(path) => {
+                if let Some(folder) = path.parent() {
+                    // If that cannot be, the store says so.
+                    let _ = files::make_folder(folder);
+                }
+                Arc::new(SqliteStore::open(path)?)
+            }
             Database::Postgres(url) => Arc::new(PostgresStore::connect(url).await?),
         })
     }

@@ -1,11 +1,12 @@
 //! Files with keys for secrets: read, and made where there is none.
 
 use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use milepost_engine::secrets::Keyring;
 
+use crate::files;
 use crate::output::error::Refusal;
 
 /// The name of such a file in a folder with a database.
@@ -26,11 +27,27 @@ pub(crate) fn read(path: &Path) -> Result<Keyring, Refusal> {
     if keys.is_empty() {
         return Err(bad("is empty; `milepost secrets keygen` makes a key".to_owned()));
     }
-    let mode = std::fs::metadata(path).map_or(OWNER_ONLY, |file| file.permissions().mode());
-    if mode & 0o007 != 0 {
-        tracing::warn!(file = %shown, "everybody on this machine can read the key of all secrets; use chmod 600");
-    }
+    check_who_may_use(path).map_err(bad)?;
     Ok(keys)
+}
+
+/// A file with secrets is refused where everybody on this machine may use it. What its group may read is somebody's choice:
+/// so a container's runtime hands secrets over. It is told where it can be changed from here.
+///
+/// # Errors
+/// What is wrong with it, and what to do.
+pub(crate) fn check_who_may_use(path: &Path) -> Result<(), String> {
+    let shown = path.display();
+    let file = std::fs::metadata(path).map_err(|error| format!("cannot be looked at: {error}; check its path"))?;
+    if file.mode() & 0o007 != 0 {
+        return Err(format!(
+            "has secrets in it, and every user of this machine may use it; chmod 600 {shown} (mounted: with mode 0400 or 0440)"
+        ));
+    }
+    if file.mode() & 0o070 != 0 && file.uid() == rustix::process::geteuid().as_raw() {
+        tracing::warn!(file = %shown, "the group of this file may read secrets in it; use chmod 600");
+    }
+    Ok(())
 }
 
 /// The same, where there need be none.
@@ -52,7 +69,7 @@ pub(crate) fn read_or_make(path: &Path) -> Result<Keyring, Refusal> {
         Refusal::new("bad_config", format!("the key file {shown} cannot be made: {error}; check who may write there"))
     };
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(cannot)?;
+        files::make_folder(folder).map_err(cannot)?;
     }
     match make(path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(cannot(error)),
@@ -62,6 +79,8 @@ pub(crate) fn read_or_make(path: &Path) -> Result<Keyring, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -71,8 +90,22 @@ mod tests {
         assert!(read_if_there(&path).unwrap().is_empty());
         let keys = read_or_make(&path).unwrap();
         assert_eq!(read_or_make(&path).unwrap().first_id(), keys.first_id());
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, OWNER_ONLY);
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, OWNER_ONLY);
+        assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
         assert_eq!(make(&path).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn a_key_that_everybody_can_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(NAME);
+        make(&path).unwrap();
+        for (mode, is_refused) in [(0o600, false), (0o440, false), (0o644, true), (0o602, true), (0o444, true)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let refused = read(&path).err().map(|refusal| refusal.to_string());
+            assert_eq!(refused.is_some(), is_refused, "{mode:o}");
+            assert!(refused.is_none_or(|text| text.contains(&format!("; chmod 600 {}", path.display()))), "{mode:o}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod commands;
 mod config;
 mod context;
 mod database;
+mod files;
 mod keyfile;
 mod logging;
 mod output;

@@ -6,15 +6,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use crate::database::{self, Database};
 use crate::output::error::Refusal;
+use crate::server::file::{self, Content};
 
 /// Where `milepost dev` listens unless it is told otherwise.
 pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:7400";
-/// Where a server says that it has this folder's database open.
-const SERVER_FILE: &str = ".milepost/server.json";
+/// Where a server writes a note that it has this folder's database open.
+const DATA: &str = ".milepost";
 /// A server on this machine answers at once; one that was killed left its file behind.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -102,6 +101,11 @@ impl Wanted {
         Target::Server(Server { url: url.to_owned(), token: self.token.clone(), source })
     }
 
+    /// The token that somebody gave is for a server that somebody named: a folder's note has its own, or none.
+    fn found(Content { url, token, .. }: Content) -> Target {
+        Target::Server(Server { url, token, source: Source::Found })
+    }
+
     /// Where the verb goes.
     pub(crate) async fn target(&self, otherwise: Otherwise) -> anyhow::Result<Target> {
         self.target_in(Path::new(""), otherwise, async |url| answers(&url).await).await
@@ -116,10 +120,10 @@ impl Wanted {
         if let Some(named) = self.named()? {
             return Ok(named);
         }
-        if let Some(url) = server_of(folder)
-            && answers(url.clone()).await
+        if let Some(note) = note_in(folder)
+            && answers(note.url.clone()).await
         {
-            return Ok(self.server(&url, Source::Found));
+            return Ok(Wanted::found(note));
         }
         let here = folder.join(database::DEFAULT).exists();
         if here || otherwise == Otherwise::Embedded {
@@ -141,14 +145,13 @@ impl Target {
 }
 
 /// What a server that has this folder's database open wrote there.
-#[derive(Deserialize)]
-struct ServerFile {
-    url: String,
-}
-
-fn server_of(folder: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(folder.join(SERVER_FILE)).ok()?;
-    serde_json::from_str::<ServerFile>(&text).ok().map(|file| file.url)
+fn note_in(folder: &Path) -> Option<Content> {
+    let folder = folder.join(DATA);
+    file::read(&folder).unwrap_or_else(|why| {
+        let file = folder.join(file::NAME);
+        tracing::warn!("{} is passed over: {why}; a server that you trust can be named with --server", file.display());
+        None
+    })
 }
 
 async fn answers(url: &str) -> bool {
@@ -205,12 +208,40 @@ mod tests {
         let nothing = Wanted::default();
         assert_eq!(goes(&nothing, folder.path(), Otherwise::Server, true).await, "Default http://127.0.0.1:7400");
         assert_eq!(goes(&nothing, folder.path(), Otherwise::Embedded, true).await, ".milepost/milepost.db");
-        std::fs::create_dir(folder.path().join(".milepost")).unwrap();
-        std::fs::write(folder.path().join(SERVER_FILE), r#"{"url": "http://127.0.0.1:7401", "pid": 1}"#).unwrap();
+        std::fs::create_dir(folder.path().join(DATA)).unwrap();
+        let note = folder.path().join(DATA).join(file::NAME);
+        std::fs::write(note, r#"{"url": "http://127.0.0.1:7401", "pid": 1}"#).unwrap();
         assert_eq!(goes(&nothing, folder.path(), Otherwise::Embedded, true).await, "Found http://127.0.0.1:7401");
         assert_eq!(goes(&nothing, folder.path(), Otherwise::Server, false).await, "Default http://127.0.0.1:7400");
         std::fs::write(folder.path().join(database::DEFAULT), "").unwrap();
         assert_eq!(goes(&nothing, folder.path(), Otherwise::Server, false).await, ".milepost/milepost.db");
         assert_eq!(goes(&nothing, folder.path(), Otherwise::Server, true).await, "Found http://127.0.0.1:7401");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_was_found_gets_the_token_of_its_note_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join(DATA)).unwrap();
+        let wanted = Wanted { token: Some("mp_production".to_owned()), ..Wanted::default() };
+        for (token, sent) in [("", None), (r#", "token": "mp_note""#, Some("mp_note"))] {
+            let note = format!(r#"{{"url": "http://127.0.0.1:1"{token}}}"#);
+            std::fs::write(folder.path().join(DATA).join(file::NAME), note).unwrap();
+            let target = wanted.target_in(folder.path(), Otherwise::Server, async |_| true).await.unwrap();
+            let Target::Server(server) = target else { panic!("{target:?}") };
+            assert_eq!((server.source, server.token.as_deref()), (Source::Found, sent));
+        }
+        let named = Wanted { server_env: Some("http://a".to_owned()), ..wanted };
+        let target = named.target_in(folder.path(), Otherwise::Server, async |_| true).await.unwrap();
+        let Target::Server(server) = target else { panic!("{target:?}") };
+        assert_eq!(server.token.as_deref(), Some("mp_production"));
+    }
+
+    #[tokio::test]
+    async fn a_note_that_is_not_believed_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join(DATA)).unwrap();
+        std::fs::write(folder.path().join(DATA).join(file::NAME), r#"{"url": "http://evil.example:1"}"#).unwrap();
+        let found = goes(&Wanted::default(), folder.path(), Otherwise::Server, true).await;
+        assert_eq!(found, "Default http://127.0.0.1:7400");
     }
 }

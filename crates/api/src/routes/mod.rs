@@ -28,6 +28,7 @@ use tower_http::compression::predicate::{NotForContentType, Predicate as _, Size
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::doorway;
 use crate::error::Problem;
 use crate::guard::guard;
 use crate::openapi;
@@ -64,6 +65,7 @@ pub fn router(state: AppState) -> Router {
     calls
         .route("/", get(home::home))
         .route("/docs", get(docs::docs))
+        .route(doorway::PATH, get(doorway::enter))
         .fallback(|| async { not_found() })
         .method_not_allowed_fallback(|| async { wrong_method() })
         // The guard has gathered the body, up to its limit.
@@ -75,7 +77,7 @@ pub fn router(state: AppState) -> Router {
         .with_state(state)
 }
 
-fn not_found() -> Problem {
+pub(crate) fn not_found() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "unknown_path", "there is nothing at this path; /docs lists what there is")
 }
 

@@ -10,6 +10,9 @@ pub(crate) fn refusal(server: &Server, error: Error) -> anyhow::Error {
         Error::Refused(problem) => {
             let Problem { status, code, message, problems, conflicts, .. } = *problem;
             let help = match status {
+                401 if server.source == Source::Found && server.token.is_none() => {
+                    "; a token goes to a server that is named alone: add --server URL or set MILEPOST_URL"
+                }
                 401 if server.token.is_none() && !message.contains("; ") => {
                     "; name yourself with --token or MILEPOST_TOKEN"
                 }

@@ -1,5 +1,6 @@
 //! `milepost doctor`: is anything in the database not as it should be?
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -8,12 +9,13 @@ use milepost_engine::{Finding, diagnose};
 
 use crate::config::places;
 use crate::context::Context;
+use crate::files;
 use crate::output::{print_json, time};
 
 /// Look over the whole database: runs that nothing will wake, gaps in logs, lagging projections.
 ///
 /// Reads only, and everything. Exit status 0 when nothing was found, 1 otherwise. What only makes things slower, such as a
-/// Redis (MILEPOST_REDIS) that does not answer, is a warning.
+/// Redis (MILEPOST_REDIS) that does not answer, is a warning, and so are files that everybody on this machine may read.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   milepost doctor
@@ -28,6 +30,7 @@ impl Doctor {
         let (_, blobs) = places::of_command(&context.database)?;
         let mut diagnosis = diagnose(&store, blobs, time::now()).await?;
         diagnosis.warnings.extend(look_at_redis(&context).await?);
+        diagnosis.warnings.extend(look_at_files(&context)?);
         let healthy = diagnosis.findings.is_empty();
         if context.is_json() {
             print_json(&diagnosis)?;
@@ -46,6 +49,11 @@ impl Doctor {
         }
         Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+fn look_at_files(context: &Context) -> anyhow::Result<Vec<Finding>> {
+    let found = |path: &PathBuf| Finding { code: "open_to_all", run_id: None, message: files::close_it(path) };
+    Ok(places::open_to_all(&context.database)?.iter().map(found).collect())
 }
 
 async fn look_at_redis(context: &Context) -> anyhow::Result<Option<Finding>> {

@@ -14,7 +14,7 @@ use crate::config::{Layer, Layers, ServerConfig, environment, file, shown};
 use crate::context::{Context, LimitFlags};
 use crate::logging;
 use crate::output::print_json;
-use crate::server::{Server, Signals, listen};
+use crate::server::{Access, Server, Signals, listen};
 
 /// Serve the HTTP API, and run steps.
 ///
@@ -90,7 +90,8 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) async fn run(self, context: Context) -> anyhow::Result<ExitCode> {
         context.refuse_callers_flags("serve")?;
-        let config = self.settings(&context)?;
+        let layers = self.layers(&context)?;
+        let config = ServerConfig::new(&layers)?;
         if self.print_config {
             match context.is_json() {
                 true => print_json(&config.as_json())?,
@@ -99,11 +100,14 @@ impl Serve {
             return Ok(ExitCode::SUCCESS);
         }
         logging::set_format(config.log_format.value);
+        if let Some((path, layer)) = &layers.file {
+            file::check_who_may_use(path, layer)?;
+        }
         config.check_auth()?;
         let mut signals = Signals::new()?;
         let listener = listen::on(config.listen.value).await?;
         let server = tokio::select! {
-            server = Server::open(&config, listener) => server?,
+            server = Server::open(&config, listener, &Access::Configured) => server?,
             // Nothing is under way yet.
             () = signals.next() => return Ok(ExitCode::SUCCESS),
         };
@@ -111,22 +115,21 @@ impl Serve {
         server.run(&mut signals, || tracing::info!("asked to end: requests under way end, new ones are refused")).await
     }
 
-    /// What the file, the environment and the flags say together.
-    pub(crate) fn settings(&self, context: &Context) -> anyhow::Result<ServerConfig> {
+    /// What the file, the environment and the flags say.
+    fn layers(&self, context: &Context) -> anyhow::Result<Layers> {
         let variable = |name: &str| std::env::var(name).ok();
         let named = self
             .config
             .clone()
             .or_else(|| variable("MILEPOST_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from));
-        let layers = Layers {
+        Ok(Layers {
             file: file::read(named.as_deref())?,
             environment: environment::read(variable)?,
             flags: Layer {
                 log_format: context.log_format,
                 ..self.flags(context.db_flag(), context.limit_flags(&self.limits))
             },
-        };
-        Ok(ServerConfig::new(&layers)?)
+        })
     }
 
     fn flags(&self, db: Option<&str>, limits: BTreeMap<String, u64>) -> Layer {

@@ -50,7 +50,7 @@ impl Token {
 }
 
 /// 256 bits that nobody can guess: three random UUIDs hold 366 of the system's generator, hashed down to what is needed.
-fn new_token() -> String {
+pub(super) fn new_token() -> String {
     let random = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
     format!("mp_{}", Digest::of_parts(random.iter().map(|random| random.as_bytes().as_slice())))
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -17,6 +18,7 @@ use super::values::{
     BlobGrace, ChainDepth, Grace, Headers, KindRetention, Lasting, Listen, LogFormat, MostBytes, ProxyUrl, PushSecrets,
     RedisUrl, Retention,
 };
+use crate::keyfile;
 use crate::output::error::Refusal;
 
 /// The file that is read when none is named, if it is there.
@@ -185,6 +187,23 @@ pub(crate) fn read(named: Option<&Path>) -> Result<Option<(PathBuf, Layer)>, Ref
     Ok(Some((path.to_owned(), layer)))
 }
 
+/// Whoever writes the file decides what the server does, and whoever reads it has the secrets in it.
+///
+/// # Errors
+/// Others may do what they should not.
+pub(crate) fn check_who_may_use(path: &Path, layer: &Layer) -> Result<(), Refusal> {
+    let shown = path.display();
+    let bad = |why: String| Refusal::new("bad_config", format!("the configuration {shown} {why}"));
+    if layer.has_secrets() {
+        return keyfile::check_who_may_use(path).map_err(bad);
+    }
+    let mode = std::fs::metadata(path).map_or(0, |file| file.mode());
+    match mode & 0o002 {
+        0 => Ok(()),
+        _ => Err(bad(format!("may be written by every user of this machine; chmod 644 {shown}"))),
+    }
+}
+
 fn parse(source: &str) -> Result<Layer, toml::de::Error> {
     let file: File = toml::from_str(source)?;
     let written: toml::Table = toml::from_str(source)?;
@@ -241,12 +260,21 @@ fn in_words(source: &str, error: &toml::de::Error) -> String {
         let (line, column) = (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1);
         format!(":{line}:{column}")
     });
-    let message = error.message().replace('\n', ", ");
+    let message = without_value(&error.message().replace('\n', ", "));
     let message = match message.strip_prefix("unknown field") {
         Some(rest) => format!("unknown key{}", rest.replacen(", expected", "; known here:", 1)),
         None => message,
     };
     format!("{}: {message}", place.unwrap_or_default())
+}
+
+/// A value may be a secret: of texts only their type is told, and where they stand.
+fn without_value(message: &str) -> String {
+    let quoted = message.split_once("invalid type: string \"").and_then(|(_, rest)| rest.rsplit_once("\", expected"));
+    match quoted {
+        Some((_, expected)) => format!("invalid type: string, expected{expected}"),
+        None => message.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -303,7 +331,9 @@ mod tests {
     #[test]
     fn a_wrong_value_is_told_with_its_line() {
         for (source, said) in [
-            ("\nallow_shell = 'yes'", ":2:15: invalid type: string \"yes\""),
+            ("\nallow_shell = 'yes'", ":2:15: invalid type: string, expected a boolean"),
+            ("[auth]\ntokens = 'hunter2'", ":2:10: invalid type: string, expected a sequence"),
+            ("[traces]\nheaders = 'a=\"hunter2\", expected'", ":2:11: invalid type: string, expected a map"),
             ("listen = 'here'", ":1:10: `here` is not an address"),
             ("listen = 7400", ":1:10: invalid type: integer `7400`"),
             ("inline_concurrency = 0", ":1:22: invalid value: integer `0`"),
@@ -323,7 +353,36 @@ mod tests {
         ] {
             let found = wrong(source);
             assert!(found.starts_with(said), "{found}");
-            assert!(!found.contains('\n'), "{found}");
+            assert!(!found.contains('\n') && !found.contains("hunter2"), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_file_with_secrets_is_its_owners_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("milepost.toml");
+        let key = "0a".repeat(32);
+        for (source, has_secrets) in [
+            ("listen = '127.0.0.1:1'\ndb = 'postgres://ada@h/d'\nredis = 'redis://h'".to_owned(), false),
+            (format!("[auth]\ntokens = ['{}']", TokenHash::of("a")), false),
+            ("db = 'postgres://ada:hunter2@h/d'".to_owned(), true),
+            ("db = 'postgres://h/d?password=hunter2'".to_owned(), true),
+            ("redis = 'redis://:hunter2@h'".to_owned(), true),
+            ("[http]\nproxy = 'http://ada:hunter2@p:3128'".to_owned(), true),
+            (format!("[secrets]\nkey = '{key}'"), true),
+            ("[push]\nsigning_secret = '0123456789abcdef'".to_owned(), true),
+            ("[traces]\nheaders = { authorization = 'x' }".to_owned(), true),
+            ("[traces]\nendpoint = 'https://ada:hunter2@h'".to_owned(), true),
+        ] {
+            std::fs::write(&path, &source).unwrap();
+            let (_, layer) = read(Some(&path)).unwrap().unwrap();
+            for (mode, is_refused) in [(0o600, false), (0o640, false), (0o644, has_secrets), (0o646, true)] {
+                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+                let refused = check_who_may_use(&path, &layer);
+                assert_eq!(refused.is_err(), is_refused, "{mode:o} {source}");
+                assert!(refused.is_ok() || refused.unwrap_err().to_string().contains("; chmod 6"), "{source}");
+            }
         }
     }
 }

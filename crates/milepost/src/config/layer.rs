@@ -11,7 +11,7 @@ use milepost_engine::secrets::{AllowedVariables, Keyring};
 use super::settings::Setting;
 use super::values::{
     BlobGrace, ChainDepth, Grace, Headers, KindRetention, Lasting, Listen, LogFormat, MostBytes, ProxyUrl, PushSecrets,
-    RedisUrl, Retention,
+    RedisUrl, Retention, masked_url,
 };
 
 /// What one place says; what it leaves out is left to the others.
@@ -52,6 +52,19 @@ pub(crate) struct Layer {
     pub(crate) service_name: Option<String>,
     pub(crate) log_format: Option<LogFormat>,
     pub(crate) limits: BTreeMap<String, u64>,
+}
+
+impl Layer {
+    /// Hashes of tokens are none: nobody can find the token of one.
+    pub(crate) fn has_secrets(&self) -> bool {
+        let is_masked = |url: &String| masked_url(url) != *url;
+        let redis = self.redis.as_ref().and_then(|redis| redis.0.as_ref());
+        let proxy = self.http_proxy.as_ref().and_then(|proxy| proxy.0.as_ref());
+        self.secrets_key.is_some()
+            || self.push_secrets.is_some()
+            || self.traces_headers.as_ref().is_some_and(|headers| !headers.0.is_empty())
+            || [self.db.as_ref(), redis, proxy, self.traces_endpoint.as_ref()].into_iter().flatten().any(is_masked)
+    }
 }
 
 /// Where a value came from.

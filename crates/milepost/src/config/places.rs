@@ -1,5 +1,6 @@
 //! Where secrets are looked for, blobs are kept and Redis is, as the settings say it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use milepost_engine::Egress;
@@ -79,6 +80,11 @@ pub(crate) fn egress_of_command(database: &Database, private_addresses: bool) ->
 /// The Redis that the environment names for such a command.
 pub(crate) fn redis_of_command(database: &Database) -> Result<Option<RedisConfig>, Refusal> {
     config_of_command(database)?.redis()
+}
+
+/// Files and folders with what such a command keeps, and that everybody on this machine may read or write.
+pub(crate) fn open_to_all(database: &Database) -> Result<Vec<PathBuf>, Refusal> {
+    Ok(config_of_command(database)?.open_to_all())
 }
 
 fn config_of_command(database: &Database) -> Result<ServerConfig, Refusal> {

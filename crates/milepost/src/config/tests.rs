@@ -117,6 +117,10 @@ fn traces_go_where_they_are_told() {
     assert!(with("http://collector:4318", "authorization=x").unwrap());
     let refused = with("collector:4318", "").unwrap_err().to_string();
     assert!(refused.starts_with("milepost.toml: `collector:4318` is no address of a collector"), "{refused}");
+    for endpoint in ["ada:hunter2@collector:4318", "ftp://ada:hunter2@collector?key=hunter3", "http://?key=hunter3"] {
+        let refused = with(endpoint, "").unwrap_err().to_string();
+        assert!(!refused.contains("hunter"), "{refused}");
+    }
     let refused = with("http://collector:4318", "a%0Ab=hunter2%0A").unwrap_err().to_string();
     assert!(!refused.contains("hunter2"), "{refused}");
     assert!(ServerConfig::new(&Layers::default()).unwrap().traces.is_none());

@@ -229,7 +229,8 @@ impl fmt::Display for LogFormat {
 /// A URL whose password, if it has one, cannot be read.
 pub(crate) fn masked_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let rest = match rest.split_once('@') {
+    // A password may have an `@` of its own.
+    let rest = match rest.rsplit_once('@') {
         Some((user, host)) => match user.split_once(':') {
             Some((user, _)) => format!("{user}:{MASK}@{host}"),
             None => format!("{user}@{host}"),
@@ -304,6 +305,8 @@ mod tests {
             masked_url("postgres://u:p/q@h/d?x=1&password=p"),
             "postgres://u:********@h/d?x=1&password=********"
         );
+        assert_eq!(masked_url("postgres://u:p@q/r?s@h/d"), "postgres://u:********@h/d");
+        assert_eq!(masked_url("postgres://h/d?password=p@q&x=1"), "postgres://h/d?password=********&x=1");
         assert_eq!(masked_url("postgres://u@h/d"), "postgres://u@h/d");
         assert_eq!(masked_url("postgres://h:5432/d"), "postgres://h:5432/d");
         assert_eq!(masked_url("runs.db"), "runs.db");

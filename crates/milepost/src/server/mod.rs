@@ -8,7 +8,8 @@
 //!
 //! **Invariant:** nothing is announced before it is so: when `server.json` is there, requests are answered.
 
-mod file;
+mod access;
+pub(crate) mod file;
 pub(crate) mod listen;
 mod reporter;
 mod signals;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use milepost_api::{AppState, Settings};
+use milepost_api::AppState;
 use milepost_engine::artifacts::ArtifactsConfig;
 use milepost_engine::cache::CacheConfig;
 use milepost_engine::definitions::DefinitionsConfig;
@@ -31,8 +32,10 @@ use tokio::task::JoinHandle;
 
 use crate::config::ServerConfig;
 use crate::database::Database;
+use crate::files;
 use crate::output::error::Refusal;
-pub(crate) use file::ServerFile;
+pub(crate) use access::Access;
+use file::ServerFile;
 pub(crate) use reporter::Reporter;
 pub(crate) use signals::Signals;
 
@@ -65,20 +68,26 @@ enum End {
 
 impl Server {
     /// Opens the engine and answers requests.
-    pub(crate) async fn open(config: &ServerConfig, listener: TcpListener) -> anyhow::Result<Server> {
+    pub(crate) async fn open(config: &ServerConfig, listener: TcpListener, access: &Access) -> anyhow::Result<Server> {
         let address = listener.local_addr().context("the address cannot be read")?;
         let url = listen::url(address);
         // Before store and engine, which count with what is installed when they open.
         milepost_api::metrics::install();
         let store = config.db.value.open().await?;
         let engine = Arc::new(Engine::open_with(store, engine_config(config)?).await?);
-        let state = AppState::new(engine.clone(), settings(config));
+        let state = AppState::new(engine.clone(), access.settings(config));
         let answering = tokio::spawn(milepost_api::serve(listener, state.clone()));
-        let file = ServerFile::write(&config.data.value, &url);
+        let file = ServerFile::write(&config.data.value, &url, access.token());
         if let Err(error) = &file {
             let data = config.data.value.display();
+            anyhow::ensure!(
+                access.token().is_none(),
+                "server.json cannot be written to {data}: {error}; without it nobody gets the server's token"
+            );
             tracing::warn!(%error, %data, "server.json cannot be written; other commands need --server to find this one");
         }
+        // What could be closed has been closed by those who opened it.
+        config.open_to_all().iter().for_each(|path| tracing::warn!("{}", files::close_it(path)));
         Ok(Server { engine, url, state, answering, _file: file.ok() })
     }
 
@@ -157,15 +166,6 @@ fn lost(ended: Result<(), tokio::task::JoinError>) -> std::io::Error {
     match ended {
         Ok(()) => std::io::Error::other("it stopped by itself"),
         Err(error) => std::io::Error::other(error),
-    }
-}
-
-fn settings(config: &ServerConfig) -> Settings {
-    Settings {
-        tokens: config.tokens.value.clone(),
-        loopback_only: config.listen.value.is_loopback() && config.is_open(),
-        drain_ms: config.drain_seconds.value * 1000,
-        ..Settings::default()
     }
 }
 

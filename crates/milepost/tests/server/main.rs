@@ -15,6 +15,7 @@ mod dev;
 mod ending;
 #[path = "../../../store/tests/moto/mod.rs"]
 mod moto;
+mod neighbours;
 mod postgres;
 mod push;
 mod receiver;

@@ -1,0 +1,46 @@
+//! Who may come in, beyond what the settings say.
+
+use std::sync::Arc;
+
+use milepost_api::{Doorway, Peers, Settings, TokenHash};
+
+use crate::config::ServerConfig;
+
+/// Who a server is for.
+#[derive(Clone, Debug)]
+pub(crate) enum Access {
+    /// Whom the settings let in.
+    Configured,
+    /// The user who started it, known by the sockets of this machine.
+    OwnUser,
+    /// Whoever has the token that was made for this start.
+    Token(Arc<Doorway>),
+}
+
+impl Access {
+    pub(super) fn settings(&self, config: &ServerConfig) -> Settings {
+        let configured = Settings {
+            tokens: config.tokens.value.clone(),
+            loopback_only: config.listen.value.is_loopback() && config.is_open(),
+            drain_ms: config.drain_seconds.value * 1000,
+            ..Settings::default()
+        };
+        match self {
+            Access::Configured => configured,
+            Access::OwnUser => Settings { peers: Peers::OwnUser, ..configured },
+            Access::Token(doorway) => Settings {
+                tokens: vec![TokenHash::of(doorway.token()).into()],
+                doorway: Some(doorway.clone()),
+                ..configured
+            },
+        }
+    }
+
+    /// What a program needs that finds the server by its file.
+    pub(super) fn token(&self) -> Option<&str> {
+        match self {
+            Access::Token(doorway) => Some(doorway.token()),
+            Access::Configured | Access::OwnUser => None,
+        }
+    }
+}

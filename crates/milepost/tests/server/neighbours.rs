@@ -1,0 +1,159 @@
+//! `milepost dev` on a machine with other users.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use super::{Place, Server, shell};
+
+/// A user of this machine who is not the server's.
+const NOBODY: &str = "65534";
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Calls a server as another user does; only root can be one.
+fn as_nobody(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), "--clear-groups", program]);
+    command
+}
+
+/// Status and body of an answer to `curl`.
+fn answered(output: &Output) -> (u16, Value) {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (body, status) = text.rsplit_once('\n').unwrap_or(("", &text));
+    let status = status.parse().unwrap_or_else(|_| panic!("{output:?}"));
+    (status, serde_json::from_str(body).unwrap_or(Value::String(body.to_owned())))
+}
+
+fn curl(mut command: Command, url: &str, more: &[&str]) -> (u16, Value) {
+    answered(&command.args(["-s", "--noproxy", "*", "-w", "\n%{http_code}", url]).args(more).output().unwrap())
+}
+
+fn token_of(place: &Place) -> Option<String> {
+    let file = std::fs::read(place.path().join(".milepost/server.json")).unwrap();
+    serde_json::from_slice::<Value>(&file).unwrap()["token"].as_str().map(ToOwned::to_owned)
+}
+
+#[test]
+fn another_user_gets_403_from_every_path_and_the_own_user_needs_nothing() {
+    let place = Place::new();
+    let server = place.dev(&[]);
+    server.says("your own user alone");
+    assert_eq!(token_of(&place), None);
+    for path in ["/", "/healthz", "/readyz", "/docs", "/metrics", "/api/v1/runs", "/nowhere"] {
+        let url = format!("{}{path}", server.url);
+        assert_ne!(curl(Command::new("curl"), &url, &[]).0, 403, "{path}");
+        if is_root() {
+            let (status, body) = curl(as_nobody("curl"), &url, &[]);
+            assert_eq!((status, &body["code"]), (403, &json!("foreign_user")), "{path}: {body}");
+            assert!(body["detail"].as_str().unwrap().contains("not user 65534; start one of your own"), "{body}");
+        }
+    }
+}
+
+#[test]
+fn another_user_starts_nothing() {
+    let place = Place::new();
+    let server = place.dev(&[]);
+    let mark = place.path().join("mark");
+    let body = json!({ "document": shell(&format!("touch {}", mark.display())) }).to_string();
+    let post = ["-H", "content-type: application/json", "-d", &body];
+    let url = format!("{}/api/v1/runs", server.url);
+    if is_root() {
+        assert_eq!(curl(as_nobody("curl"), &url, &post).0, 403);
+        // Who goes away at once is not taken for root, whose a closed socket seems to be.
+        let hasty = "exec 3<>\"/dev/tcp/127.0.0.1/$1\"; printf %s \"$2\" >&3; exec 3>&-";
+        let request = format!(
+            "POST /api/v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        for _ in 0..50 {
+            let args = ["-c", hasty, "bash", &server.port().to_string(), &request];
+            assert!(as_nobody("bash").args(args).status().unwrap().success());
+        }
+    }
+    assert_eq!(server.get("/api/v1/runs").body["items"], json!([]));
+    assert_eq!(curl(Command::new("curl"), &url, &post).0, 201);
+}
+
+#[test]
+fn both_families_of_addresses_are_looked_up() {
+    let place = Place::new();
+    for address in ["[::1]:0", "[::ffff:127.0.0.1]:0"] {
+        let server = place.start(&["dev", "--listen", address]);
+        assert_eq!(curl(Command::new("curl"), &format!("{}/healthz", server.url), &["-g"]).0, 200, "{address}");
+        if is_root() {
+            assert_eq!(curl(as_nobody("curl"), &format!("{}/healthz", server.url), &["-g"]).0, 403, "{address}");
+        }
+    }
+}
+
+#[test]
+fn where_sockets_tell_nothing_a_token_does() {
+    let place = Place::new();
+    let server = place.dev(&["--auth", "token"]);
+    let token = token_of(&place).unwrap();
+    let file = std::fs::metadata(place.path().join(".milepost/server.json")).unwrap();
+    assert_eq!(file.mode() & 0o777, 0o600);
+    assert!(!server.said().contains(&token), "a terminal may be looked at");
+    let runs = format!("{}/api/v1/runs", server.url);
+    let (status, body) = curl(Command::new("curl"), &runs, &[]);
+    assert_eq!((status, &body["code"]), (401, &json!("unauthorized")));
+    assert!(body["detail"].as_str().unwrap().contains("server.json"), "{body}");
+    assert_eq!(curl(Command::new("curl"), &runs, &["-H", &format!("authorization: Bearer {token}")]).0, 200);
+    // Commands find it, and the token, by themselves; a token for other servers does not go there.
+    let mut command = place.command(&["runs", "list", "-o", "json"]);
+    let listed = command.env("MILEPOST_TOKEN", "mp_another").output().unwrap();
+    assert!(listed.status.success(), "{listed:?}");
+}
+
+#[test]
+fn a_browser_gets_in_by_an_address_that_works_once() {
+    let place = Place::new();
+    let server = place.dev(&["--auth", "token"]);
+    let shown = |server: &Server, before: &str| {
+        server.says(before);
+        let said = server.said();
+        let line = said.lines().find(|line| line.contains(before)).unwrap();
+        format!("http://{}", line.split_once("http://").unwrap().1)
+    };
+    let jar = place.path().join("cookies");
+    let browser = |url: &str| curl(Command::new("curl"), url, &["-L", "-c", path(&jar), "-b", path(&jar)]);
+    let (page, runs) = (format!("{}/", server.url), format!("{}/api/v1/runs", server.url));
+    assert_eq!(browser(&page).0, 401);
+    let address = shown(&server, "  page  ");
+    let (status, body) = browser(&address);
+    assert!(status == 200 && body.as_str().unwrap().contains("No runs yet"), "{body}");
+    assert_eq!(browser(&runs).0, 200);
+    let cookies = std::fs::read_to_string(&jar).unwrap();
+    assert!(cookies.contains("#HttpOnly_127.0.0.1"), "{cookies}");
+    let (status, body) = curl(Command::new("curl"), &address, &[]);
+    assert_eq!((status, &body["code"]), (401, &json!("used_address")), "it works once");
+    assert_eq!(curl(Command::new("curl"), &shown(&server, "a browser has come in"), &[]).0, 303);
+    // A page of another site cannot use the cookie, nor one that another port of this host shows.
+    let foreign = ["-b", path(&jar), "-H", "origin: http://127.0.0.1:1"];
+    assert_eq!(curl(Command::new("curl"), &runs, &foreign).0, 403);
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_note_of_somebody_else_is_passed_over_aloud() {
+    let place = Place::new();
+    place.file(".milepost/server.json", r#"{"url": "http://evil.example:7400", "pid": 1}"#);
+    let ran = place.run(&["run", "nothing"]);
+    assert!(ran.err.contains("server.json is passed over: it names http://evil.example:7400"), "{}", ran.err);
+    if is_root() {
+        place.file(".milepost/server.json", r#"{"url": "http://127.0.0.1:1", "pid": 1}"#);
+        std::os::unix::fs::chown(place.path().join(".milepost/server.json"), Some(65_534), None).unwrap();
+        let ran = place.run(&["run", "nothing"]);
+        assert!(ran.err.contains("it belongs to user 65534 and not to you"), "{}", ran.err);
+    }
+}
