@@ -77,6 +77,8 @@ struct World {
     results: Vec<Digest>,
     /// For files alone: what else happens does not depend on them.
     files: Random,
+    /// The same for questions that not every store takes.
+    hostile: Random,
 }
 
 struct Known {
@@ -98,6 +100,7 @@ impl World {
             workflows: (0..3).map(|_| odd("workflow").into()).collect(),
             results: (0..8).map(|_| new_key()).collect(),
             files: Random::new(seed),
+            hostile: Random::new(seed),
         }
     }
 
@@ -128,7 +131,7 @@ impl World {
         let (first, second) = (self.questions(), self.questions());
         let batch = (!self.random.once_in(3)).then(|| self.batch());
         let mut results = Vec::new();
-        if self.random.once_in(8) {
+        if self.hostile.once_in(8) {
             refuse_or_answer(stores, context).await;
         }
         for store in stores {
