@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use milepost_core::document;
 use milepost_core::run::{Rejection, RejectionKind};
 use milepost_engine::definitions::{DefinitionError, DefinitionErrorKind};
-use milepost_engine::{EngineError, NOT_KEPT};
+use milepost_engine::{EngineError, NOT_KEPT, WorkError};
 use milepost_store::StoreError;
 use serde::Serialize;
 use serde_json::json;
@@ -122,7 +122,11 @@ impl From<EngineError> for Problem {
             | EngineError::NoSuchEvent { .. } => StatusCode::NOT_FOUND,
             EngineError::Moved { .. } => StatusCode::PRECONDITION_FAILED,
             EngineError::AfterLastEvent { .. } => StatusCode::CONFLICT,
-            EngineError::UnknownSkills(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            EngineError::UnknownSkills(_) | EngineError::Work(WorkError::TooLong(_)) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            EngineError::Work(WorkError::Busy) => StatusCode::SERVICE_UNAVAILABLE,
+            EngineError::Work(WorkError::Panicked) => StatusCode::INTERNAL_SERVER_ERROR,
             EngineError::Definition(DefinitionError::MergeConflict(conflicts)) => {
                 let problem = Problem::new(StatusCode::CONFLICT, code, detail);
                 return Problem { conflicts: Some(conflicts.into()), ..problem };

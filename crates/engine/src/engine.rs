@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use milepost_core::cache::Trust;
 use milepost_core::change::{RebuildRequest, both};
-use milepost_core::document;
 use milepost_core::event::BaseRun;
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
 use milepost_core::json::Json;
@@ -13,7 +12,7 @@ use milepost_core::limits::Limits;
 use milepost_core::plan::{Action, Plan, PlanStep, Rebuild, Runtime};
 use milepost_core::record::EventRow;
 use milepost_core::request::RunRequest;
-use milepost_core::run::{Command, RunState, Signal, StartRun, Starting, check_payload};
+use milepost_core::run::{Command, RunState, Signal, StartRun, Starting};
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_core::trace::TraceContext;
@@ -47,7 +46,9 @@ use crate::telemetry::{OtlpConfig, Telemetry, Tracing};
 use crate::timers::{TimerHandle, Timers};
 use crate::view::RunSummary;
 use crate::watch::Watchers;
+use crate::work::{self, Work, check_payload};
 use crate::workers::{LeaseKeeper, Leases, Puller, SeenWorkers};
+use crate::workflows::DocumentSource;
 
 /// How an engine is set up.
 pub struct Config {
@@ -88,6 +89,8 @@ pub struct Config {
     pub traces: Option<OtlpConfig>,
     /// When a part of the engine that does not answer is believed to hang.
     pub supervision: SupervisionConfig,
+    /// How long the check of a document or a payload may take.
+    pub check_deadline: Duration,
 }
 
 impl Default for Config {
@@ -113,6 +116,7 @@ impl Default for Config {
             push: PushConfig::default(),
             traces: None,
             supervision: SupervisionConfig::default(),
+            check_deadline: work::DEADLINE,
         }
     }
 }
@@ -227,6 +231,7 @@ impl Engine {
             config.clock.clone(),
             config.limits.clone(),
             config.definitions,
+            Work::within(config.check_deadline),
         ));
         let plans = Arc::new(Plans::new(store.clone(), definitions.clone(), config.clock.clone()));
         let (telemetry, tracing) = Telemetry::new(config.traces, &store, node);
@@ -285,6 +290,7 @@ impl Engine {
             node,
             store: store.clone(),
             plans: plans.clone(),
+            work: definitions.work().clone(),
             secrets: secrets.clone(),
             artifacts: artifacts.clone(),
             clock: config.clock.clone(),
@@ -441,6 +447,10 @@ impl Engine {
         &self.store
     }
 
+    pub(crate) fn work(&self) -> &Work {
+        self.definitions.work()
+    }
+
     pub(crate) fn serves_workers(&self) -> bool {
         self.workers
     }
@@ -473,11 +483,11 @@ impl Engine {
     ///
     /// # Errors
     /// What `start_plan` would answer, apart from what the database has to say.
-    pub fn check_start(&self, plan: &Arc<Plan>, new: &NewRun) -> Result<(), EngineError> {
-        self.starting(plan, new.clone(), None).map(drop)
+    pub async fn check_start(&self, plan: &Arc<Plan>, new: &NewRun) -> Result<(), EngineError> {
+        self.starting(plan, new.clone(), None).await.map(drop)
     }
 
-    pub(crate) fn starting(
+    pub(crate) async fn starting(
         &self,
         plan: &Arc<Plan>,
         new: NewRun,
@@ -488,7 +498,7 @@ impl Engine {
         let request = self.request_of(plan, &new, None, true);
         let start = self.start_run(plan, new, context.draw_run_id(), request)?;
         let start = StartRun { rebuild: both(start.rebuild, rebuild), ..start };
-        check_payload(plan, &start.payload, &self.limits)?;
+        check_payload(self.work(), plan, &start.payload, &self.limits).await?;
         Ok(Starting::check(start, plan.clone(), &context)?)
     }
 
@@ -516,7 +526,7 @@ impl Engine {
     /// # Errors
     /// The document has problems, or the run does not fit it.
     pub async fn start_document(&self, source: &str, new: NewRun) -> Result<Accepted, EngineError> {
-        let loaded = document::load(source, &self.limits).map_err(EngineError::Invalid)?;
+        let loaded = self.load(DocumentSource::Text(source.to_owned())).await?;
         let plan = self.add(loaded).await?;
         self.start_plan(&plan, new).await
     }
@@ -553,10 +563,11 @@ impl Engine {
         request: Option<Box<RunRequest>>,
     ) -> Result<Accepted, EngineError> {
         check_skills(plan, &self.executor, self.workers)?;
+        check_payload(self.work(), plan, &new.payload, &self.limits).await?;
         self.plans.ready(self.org, plan).await?;
         let start = self.start_run(plan, new, self.new_run_id(), request)?;
         let start = StartRun { base, rebuild: both(start.rebuild, rebuild), ..start };
-        self.inbox.ask(RequestKind::Start { start: Box::new(start), plan: plan.clone() }).await
+        self.inbox.ask(RequestKind::Start { start: Box::new(start), plan: plan.clone(), at: None }).await
     }
 
     /// Starts a run and waits for its end.
@@ -565,12 +576,13 @@ impl Engine {
     /// The run does not fit the plan.
     pub async fn run_plan(&self, plan: &Arc<Plan>, new: NewRun) -> Result<(RunId, RunStatus), EngineError> {
         check_skills(plan, &self.executor, self.workers)?;
+        check_payload(self.work(), plan, &new.payload, &self.limits).await?;
         self.plans.ready(self.org, plan).await?;
         let run = self.new_run_id();
         let end = self.watchers.end(run);
         let request = self.request_of(plan, &new, None, true);
         let start = Box::new(self.start_run(plan, new, run, request)?);
-        let accepted = self.inbox.ask(RequestKind::Start { start, plan: plan.clone() }).await?;
+        let accepted = self.inbox.ask(RequestKind::Start { start, plan: plan.clone(), at: None }).await?;
         let status = match accepted.run == run {
             true => self.wait_for(run, end).await?,
             false => self.wait(accepted.run).await?,

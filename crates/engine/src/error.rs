@@ -7,6 +7,7 @@ use milepost_store::StoreError;
 use milepost_store::blobs::BlobError;
 
 use crate::definitions::{DefinitionError, DefinitionErrorKind};
+use crate::work::WorkError;
 
 /// What a caller is told when the store refuses what the caller sent. The log of the process has the store's own words.
 pub const NOT_KEPT: &str = "the database does not take this: a text in it has a character that cannot be kept, or is too long; \
@@ -46,6 +47,9 @@ pub enum EngineError {
     /// Nobody here can carry out these skills.
     #[error("{}", unknown_skills(.0))]
     UnknownSkills(Vec<(String, String)>),
+    /// It could not be checked.
+    #[error(transparent)]
+    Work(#[from] WorkError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -74,6 +78,7 @@ impl EngineError {
             self,
             EngineError::Store(StoreError::Unavailable(_) | StoreError::DiskFull(_))
                 | EngineError::Blobs(BlobError::Unavailable(_))
+                | EngineError::Work(WorkError::Busy)
         ) || matches!(self, EngineError::Definition(error) if error.kind() == DefinitionErrorKind::Busy)
     }
 
@@ -92,6 +97,7 @@ impl EngineError {
             EngineError::Definition(error) => error.code(),
             EngineError::NoSuchWorkflow(_) => "unknown_workflow",
             EngineError::UnknownSkills(_) => "unknown_skill",
+            EngineError::Work(error) => error.code(),
             EngineError::Store(StoreError::Unavailable(_)) => "store_unavailable",
             EngineError::Blobs(_) => "blobs_unavailable",
             EngineError::Store(StoreError::DiskFull(_)) => "disk_full",

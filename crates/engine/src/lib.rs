@@ -41,6 +41,7 @@ mod timers;
 mod update;
 pub mod view;
 mod watch;
+mod work;
 pub mod workers;
 mod workflows;
 
@@ -63,3 +64,5 @@ pub use read::read_run;
 pub use step::{AttemptView, StepDetail};
 pub use streams::{Batch, EventStream, StreamEvent};
 pub use supervisor::{Failure, FailureHook, SupervisionConfig};
+pub use work::WorkError;
+pub use workflows::DocumentSource;

@@ -21,6 +21,7 @@ use serde_json::Value;
 use crate::committer::{RequestKind, restore};
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::work::{Lane, weight};
 
 /// Each time somebody else's patch came first.
 const TRIES: usize = 50;
@@ -137,13 +138,18 @@ impl Engine {
         self.check_patch_skills(&state.plan, &loaded.plan)?;
         let options = PatchOptions { rerun, ..PatchOptions::default() };
         let patch = new_patch(SignalId(uuid::Uuid::nil()), Arc::new(loaded.plan), &options);
-        let (effects, refused) = state.preview_patch(&patch);
+        let last_event_seq = state.last_seq;
+        let weigh = move || {
+            let (effects, refused) = state.preview_patch(&patch);
+            (StepLists::of(&effects, &patch.plan), refused)
+        };
+        let (steps, refused) = self.work().run(Lane::Documents, weigh).await?;
         Ok(PatchPreview {
             run_id: run,
             fits: refused.is_none(),
             refusal: refused.map(|Rejection { code, message, .. }| PatchRefusal { code, message }),
-            steps: StepLists::of(&effects, &patch.plan),
-            last_event_seq: state.last_seq,
+            steps,
+            last_event_seq,
         })
     }
 
@@ -171,7 +177,10 @@ impl Engine {
                 return Err(Rejection { kind: RejectionKind::NotFound, code: "unknown_patch", message }.into());
             };
             let former = self.plans.text(self.org, before).await?;
-            let plan = self.plans.add(self.org, document::unpatch_run(&state.plan, &former)?).await?;
+            let now = state.plan.clone();
+            let unpatch = move || document::unpatch_run(&now, &former);
+            let loaded = self.work().run(Lane::Stored, unpatch).await??;
+            let plan = self.plans.add(self.org, loaded).await?;
             let patch = PatchRun { undoes: Some(undone.unwrap_or(newest)), ..new_patch(id, plan, &options) };
             match self.send_patch(&head, patch).await {
                 Err(error) if has_moved(&error) => {}
@@ -187,14 +196,21 @@ impl Engine {
             return Ok(plan);
         }
         let text = self.plans.text(self.org, plan.hash).await?;
-        let canonical = document::without_numbers(&text)?;
-        let plan = document::load_stored(&canonical).map_err(EngineError::Invalid)?;
-        self.plans.add(self.org, Loaded { hash: plan.hash, canonical, plan }).await
+        let load = move || {
+            let canonical = document::without_numbers(&text)?;
+            let plan = document::load_stored(&canonical).map_err(EngineError::Invalid)?;
+            Ok::<_, EngineError>(Loaded { hash: plan.hash, canonical, plan })
+        };
+        let loaded = self.work().run(Lane::Stored, load).await??;
+        self.plans.add(self.org, loaded).await
     }
 
-    async fn patch_plan(&self, before: &Plan, ops: &Value) -> Result<Loaded, EngineError> {
+    async fn patch_plan(&self, before: &Arc<Plan>, ops: &Value) -> Result<Loaded, EngineError> {
         let text = self.plans.text(self.org, before.hash).await?;
-        Ok(document::patch_run(before, &text, ops, self.limits())?)
+        let (bytes, before, ops, limits) =
+            (text.len() + weight(ops), before.clone(), ops.clone(), self.limits().clone());
+        let patch = move || document::patch_run(&before, &text, &ops, &limits);
+        Ok(self.work().sized(Lane::Documents, bytes, patch).await??)
     }
 
     async fn state_of(&self, run: RunId) -> Result<RunState, EngineError> {

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::work::{Lane, weight};
 
 impl Engine {
     /// A stored document with RFC 6902 operations applied to its canonical form, stored as a document of its own. No name
@@ -27,8 +28,23 @@ impl Engine {
     /// An operation does not fit (`patch_failed`), or the result has problems.
     pub async fn patch(&self, plan: &Plan, ops: &Value) -> Result<Loaded, EngineError> {
         let text = self.plans.text(self.org, plan.hash).await?;
-        let text = document::without_numbers(&text)?;
-        document::patch(&text, ops, self.limits()).map_err(EngineError::from)
+        self.patch_text(text, ops).await
+    }
+
+    /// The same with a document that was read before.
+    ///
+    /// # Errors
+    /// An operation does not fit (`patch_failed`), or the result has problems.
+    pub async fn patch_text(&self, text: Arc<str>, ops: &Value) -> Result<Loaded, EngineError> {
+        let (bytes, ops, limits) = (text.len() + weight(ops), ops.clone(), self.limits().clone());
+        let patch = move || document::patch(&document::without_numbers(&text)?, &ops, &limits);
+        Ok(self.work().sized(Lane::Documents, bytes, patch).await??)
+    }
+
+    /// A document as people wrote it, of one that a patch of a run made.
+    pub(crate) async fn without_numbers(&self, text: Arc<str>) -> Result<Arc<str>, EngineError> {
+        let plain = move || document::without_numbers(&text).map(Arc::from);
+        Ok(self.work().run(Lane::Stored, plain).await??)
     }
 }
 

@@ -21,6 +21,7 @@ use uuid::Uuid;
 use crate::clock::{Clock, SystemClock};
 use crate::definitions::{DOCUMENT, Definitions, Documents, NOTED_EVERY, Target, corrupt};
 use crate::error::EngineError;
+use crate::work::{Lane, Work};
 
 /// So many steps of compiled plans are kept in memory.
 const CACHED_STEPS: usize = 500_000;
@@ -31,6 +32,7 @@ pub(crate) struct Plans {
     definitions: Arc<Definitions>,
     documents: Arc<Documents>,
     clock: Arc<dyn Clock>,
+    work: Work,
     cache: Mutex<HashMap<(OrgId, Digest), Kept>>,
 }
 
@@ -49,8 +51,8 @@ impl Plans {
     }
 
     pub(crate) fn new(store: Arc<dyn Store>, definitions: Arc<Definitions>, clock: Arc<dyn Clock>) -> Plans {
-        let documents = definitions.documents().clone();
-        Plans { store, definitions, documents, clock, cache: Mutex::default() }
+        let (documents, work) = (definitions.documents().clone(), definitions.work().clone());
+        Plans { store, definitions, documents, clock, work, cache: Mutex::default() }
     }
 
     /// Stores a document that was read and checked, so that it can be run.
@@ -70,7 +72,7 @@ impl Plans {
         match self.cached(org, hash) {
             Some(plan) => Ok(plan),
             // What is rarely done makes no call larger.
-            None => Box::pin(async { self.compile(org, hash, &self.text(org, hash).await?) }).await,
+            None => Box::pin(async { self.compile(org, hash, self.text(org, hash).await?).await }).await,
         }
     }
 
@@ -103,7 +105,7 @@ impl Plans {
             return Ok(plan);
         }
         let text = self.definitions.document(org, target).await?;
-        self.compile(org, target.version_hash, &text)
+        self.compile(org, target.version_hash, text).await
     }
 
     /// Sees to it that a plan that is about to be run has a snapshot, and that nobody removes it for a while.
@@ -182,9 +184,10 @@ impl Plans {
         used.is_some_and(for_now)
     }
 
-    fn compile(&self, org: OrgId, hash: Digest, text: &str) -> Result<Arc<Plan>, EngineError> {
-        let plan = document::load_stored(text)
-            .map_err(|problems| corrupt(hash, &problems.first().map(ToString::to_string).unwrap_or_default()))?;
+    async fn compile(&self, org: OrgId, hash: Digest, text: Arc<str>) -> Result<Arc<Plan>, EngineError> {
+        let plan = self.work.sized(Lane::Stored, text.len(), move || document::load_stored(&text)).await?;
+        let plan =
+            plan.map_err(|problems| corrupt(hash, &problems.first().map(ToString::to_string).unwrap_or_default()))?;
         Ok(self.keep(org, Arc::new(plan)))
     }
 

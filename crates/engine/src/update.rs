@@ -16,6 +16,7 @@ use milepost_core::record::EventRow;
 use crate::committer::Accepted;
 use crate::engine::{Engine, NewRun};
 use crate::error::EngineError;
+use crate::work::Lane;
 
 /// What an update run is made of.
 pub(crate) struct Update {
@@ -77,8 +78,13 @@ impl Engine {
         };
         let payload = codec::carried_value(&first).map_err(|error| corrupt(error.to_string()))?;
         let payload = payload.ok_or_else(|| corrupt("its first event has no payload".to_owned()))?;
-        let changed = apply_changes(&plan, &payload, &changes, self.limits())?;
-        let types = changes.into_iter().map(|change| change.kind).collect();
+        let bytes = payload.len() + changes.iter().map(|change| change.payload.len()).sum::<usize>();
+        let types = changes.iter().map(|change| change.kind.clone()).collect();
+        let apply = {
+            let (plan, limits) = (plan.clone(), self.limits().clone());
+            move || apply_changes(&plan, &payload, &changes, &limits)
+        };
+        let changed = self.work().sized(Lane::Payloads, bytes, apply).await??;
         let new = NewRun { payload: changed.payload, trust, ..new };
         Ok(Update { plan, new, base: BaseRun { run: base, changes: types }, rebuild: changed.rebuild })
     }

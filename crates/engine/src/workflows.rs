@@ -5,18 +5,46 @@ use std::sync::Arc;
 use milepost_core::document::{self, Loaded};
 use milepost_core::json::Json;
 use milepost_core::plan::Plan;
+use serde_json::Value;
 
 use crate::definitions::{Definitions, Moved, Moving, Target};
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::work::{Lane, weight};
+
+/// A document as somebody sends it.
+#[derive(Clone, Debug)]
+pub enum DocumentSource {
+    /// YAML or JSON.
+    Text(String),
+    /// JSON that was read already.
+    Value(Value),
+}
 
 impl Engine {
+    /// Reads a document and checks it, beside the runtime if it is large.
+    ///
+    /// # Errors
+    /// All that is wrong with it, or it could not be checked.
+    pub async fn load(&self, source: DocumentSource) -> Result<Loaded, EngineError> {
+        let limits = self.limits().clone();
+        let bytes = match &source {
+            DocumentSource::Text(text) => text.len(),
+            DocumentSource::Value(value) => weight(value),
+        };
+        let load = move || match source {
+            DocumentSource::Text(text) => document::load(&text, &limits),
+            DocumentSource::Value(value) => document::load_value(&value, &limits),
+        };
+        self.work().sized(Lane::Documents, bytes, load).await?.map_err(EngineError::Invalid)
+    }
+
     /// Stores a document and points its name at it, so that `workflow` steps and `start` find it.
     ///
     /// # Errors
     /// The document has problems, or the store cannot be written.
     pub async fn deploy(&self, source: &str) -> Result<Arc<Plan>, EngineError> {
-        let loaded = document::load(source, self.limits()).map_err(EngineError::Invalid)?;
+        let loaded = self.load(DocumentSource::Text(source.to_owned())).await?;
         self.deploy_loaded(loaded).await
     }
 
@@ -74,7 +102,10 @@ impl Engine {
         let (plan, target) = self.resolve_target(reference).await?;
         let text = self.definitions.document(self.org, &target).await?;
         // Of a plan that a patch made, the numbers of its steps are nothing to people.
-        let text = if target.version_hash == plan.hash { text } else { document::without_numbers(&text)?.into() };
+        let text = match target.version_hash == plan.hash {
+            true => text,
+            false => self.without_numbers(text).await?,
+        };
         Ok((plan, target, Json::trusted(text)))
     }
 

@@ -10,8 +10,7 @@ use milepost_core::plan::Plan;
 use milepost_core::run::{ChildOutcome, Command};
 use milepost_store::rows::{ArtifactPosition, ArtifactRow};
 
-use super::pending::Decided;
-use super::{Committer, Request};
+use super::Committer;
 use crate::executor::leaving;
 
 /// When the blob store could not be reached, it is tried again.
@@ -42,13 +41,7 @@ impl Committer {
     /// Takes a run out of the gathering batch, with those that stand or fall with it, until an output is stored; then all that
     /// was asked of them is decided again. Nobody else waits: the batch's transaction may be open.
     pub(super) fn store_first(&mut self, org: OrgId, run: RunId, output: Json) {
-        let mut requests = Vec::new();
-        for dropped in self.remove_pending(run) {
-            requests.extend(dropped.decided.into_iter().map(Decided::again));
-            if dropped.insert.is_none() {
-                requests.push(Request::revive(dropped.org, dropped.run));
-            }
-        }
+        let requests = self.hold_back(run);
         let (artifacts, inbox) = (self.parts.artifacts.clone(), self.parts.inbox.clone());
         tokio::spawn(async move {
             while let Err(error) = artifacts.keep_output(org, &output).await {

@@ -150,7 +150,7 @@ impl Committer {
     fn questions(&mut self, ask: &Asking) -> Vec<Question> {
         match ask {
             Asking::Start { slot, kind, .. } => {
-                let super::RequestKind::Start { start, plan } = kind else { return Vec::new() };
+                let super::RequestKind::Start { start, plan, .. } = kind else { return Vec::new() };
                 let request = start.request_id().map(|request_id| Question::RunOfRequest {
                     org: start.org,
                     workflow: plan.name.clone(),
@@ -208,7 +208,7 @@ impl Committer {
                 Asking::Limited(_) | Asking::Results { .. } => {}
                 Asking::Start { with: Some(with), .. } if !self.pending.stands(with) => {}
                 Asking::Start { start, slot, kind, reply, with } => {
-                    let super::RequestKind::Start { start: asked, plan } = &kind else { continue };
+                    let super::RequestKind::Start { start: asked, plan, .. } = &kind else { continue };
                     let (org, run) = (asked.org, asked.run);
                     let request = asked.request_id().map(|id| (org, plan.name.clone(), id.to_owned()));
                     let asked = asked.request.as_ref().map(|request| request.asked);

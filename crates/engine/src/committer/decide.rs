@@ -91,7 +91,7 @@ impl Committer {
                     self.postpone(org, with.run, &error);
                 }
             }
-            FollowUp::StartChild { org, child, with } => self.start_child(org, *child, with, follow_ups).await,
+            FollowUp::StartChild { org, child, with } => self.start_children(org, child, with, follow_ups),
             FollowUp::Missing { org, run, seqs } => self.learn(org, run, seqs, follow_ups).await,
         }
     }
@@ -166,7 +166,7 @@ impl Committer {
         }
         let Request { kind, reply, reread, .. } = request;
         match kind {
-            RequestKind::Start { start, plan } => self.decide_start(*start, plan, reply, None, follow_ups),
+            RequestKind::Start { start, plan, at } => self.decide_start(*start, plan, reply, (at, None), follow_ups),
             RequestKind::TrySlot { org, run } => {
                 if self.can_run(run) {
                     self.pending.asking.push(Asking::Slot { org, run });

@@ -70,6 +70,10 @@ impl Committer {
                 Message::Silent(worker) => self.offers.remove_of(&worker),
                 Message::Waiting(waiting) => waiting.into_iter().for_each(|waiting| self.lines.push(waiting)),
                 Message::TryParked => self.try_parked(),
+                Message::Children { children, requests: waiting } => {
+                    self.children_prepared(children);
+                    requests.extend(waiting);
+                }
                 // It is looked at whenever something was taken.
                 Message::TryPushes => {}
                 Message::WantedQueues(reply) => {

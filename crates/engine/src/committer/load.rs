@@ -16,6 +16,9 @@ use super::states::{Entry, restore};
 use super::{Committer, Request, RequestKind};
 use crate::error::EngineError;
 
+/// So many events are read at once.
+const EVENTS: usize = 256;
+
 impl Committer {
     /// States that another node is known to have left behind are read again, if nothing of them is on its way.
     pub(super) fn forget_outdated(&mut self, requests: &[Request]) {
@@ -149,25 +152,32 @@ impl Committer {
     pub(super) async fn learn(&mut self, org: OrgId, run: RunId, mut seqs: Vec<u64>, follow_ups: &mut FollowUps) {
         seqs.sort_unstable();
         seqs.dedup();
-        let rows = match self.parts.store.events_at(org, run, &seqs).await {
-            Ok(rows) => rows,
-            Err(error) => {
-                tracing::warn!(%run, %error, "events cannot be read");
-                return self.postpone(org, run, &error.into());
-            }
-        };
+        let mut budget = Budget::new(self.parts.limits.large_output_bytes);
         let (mut learned, mut lost) = (Vec::with_capacity(seqs.len()), 0);
-        for row in rows {
-            match codec::carried_value(&row) {
-                Ok(Some(json)) => learned.push((row.seq, json)),
-                Ok(None) => match self.read_elsewhere(org, run, &row).await {
-                    Ok(read) => {
-                        lost += usize::from(read.is_none());
-                        learned.extend(read.map(|json| (row.seq, json)));
+        for page in seqs.chunks(EVENTS) {
+            let rows = match self.parts.store.events_at(org, run, page).await {
+                Ok(rows) => rows,
+                Err(error) => {
+                    tracing::warn!(%run, %error, "events cannot be read");
+                    return self.postpone(org, run, &error.into());
+                }
+            };
+            for row in rows {
+                match codec::carried_value(&row) {
+                    Ok(Some(json)) if budget.pay(json.len()) => learned.push((row.seq, json)),
+                    Ok(Some(_)) => {
+                        self.learn_too_much(run, row.seq);
+                        lost += 1;
                     }
-                    Err(error) => return self.postpone(org, run, &error),
-                },
-                Err(error) => tracing::error!(%run, %error, "an event cannot be read"),
+                    Ok(None) => match self.read_elsewhere(org, run, &row, &mut budget).await {
+                        Ok(read) => {
+                            lost += usize::from(read.is_none());
+                            learned.extend(read.map(|json| (row.seq, json)));
+                        }
+                        Err(error) => return self.postpone(org, run, &error),
+                    },
+                    Err(error) => tracing::error!(%run, %error, "an event cannot be read"),
+                }
             }
         }
         // A result that was taken a moment ago may not be on disk yet.
@@ -175,7 +185,7 @@ impl Committer {
             if learned.iter().any(|(known, _)| *known == seq) {
                 continue;
             }
-            match self.read_blob(org, run, seq, blob).await {
+            match self.read_blob(org, run, seq, blob, &mut budget).await {
                 Ok(Some(json)) => learned.push((seq, json)),
                 Ok(None) => lost += 1,
                 Err(error) => return self.postpone(org, run, &error),
@@ -198,11 +208,17 @@ impl Committer {
 
 impl Committer {
     /// The value of an event that is too large for the log. `None`: it is gone, and the state knows.
-    async fn read_elsewhere(&mut self, org: OrgId, run: RunId, row: &EventRow) -> Result<Option<Json>, EngineError> {
+    async fn read_elsewhere(
+        &mut self,
+        org: OrgId,
+        run: RunId,
+        row: &EventRow,
+        budget: &mut Budget,
+    ) -> Result<Option<Json>, EngineError> {
         let Some(blob) = codec::carried_blob(row) else {
             return Err(EngineError::Corrupt { run, reason: format!("event {} carries no value", row.seq) });
         };
-        self.read_blob(org, run, row.seq, blob).await
+        self.read_blob(org, run, row.seq, blob, budget).await
     }
 
     async fn read_blob(
@@ -211,7 +227,12 @@ impl Committer {
         run: RunId,
         seq: u64,
         blob: BlobRef,
+        budget: &mut Budget,
     ) -> Result<Option<Json>, EngineError> {
+        if !budget.pay(usize::try_from(blob.size_bytes).unwrap_or(usize::MAX)) {
+            self.learn_too_much(run, seq);
+            return Ok(None);
+        }
         let read = self.parts.artifacts.read_output(org, blob).await?;
         if read.is_none()
             && let Some(entry) = self.states.get(run)
@@ -221,12 +242,39 @@ impl Committer {
         Ok(read)
     }
 
+    /// Not read, and the run is told so: who needs it fails, and can be told what to do.
+    fn learn_too_much(&mut self, run: RunId, seq: u64) {
+        let most = self.parts.limits.large_output_bytes;
+        if let Some(entry) = self.states.get(run) {
+            let reason = format!(
+                "with what else is needed at once it has more than {most} bytes; let the steps return references to their data"
+            );
+            entry.state.learn_lost(seq, reason);
+        }
+    }
+
     /// Where the outputs of these events are, of those that are not on disk yet.
     fn elsewhere(&mut self, run: RunId, seqs: &[u64]) -> Vec<(u64, BlobRef)> {
         let gathering = self.pending.get(run).into_iter().flat_map(|pending| pending.events.iter());
         let flying = self.in_flight.iter().flat_map(|flying| flying.events_of(run));
         let wanted = gathering.chain(flying).filter(|event| seqs.contains(&event.seq));
         wanted.filter_map(|event| Some((event.seq, event.output_blob()?))).collect()
+    }
+}
+
+/// How much one decision may have read.
+struct Budget(usize);
+
+impl Budget {
+    fn new(bytes: usize) -> Budget {
+        Budget(bytes)
+    }
+
+    /// Whether there is enough left.
+    fn pay(&mut self, bytes: usize) -> bool {
+        let left = self.0.checked_sub(bytes);
+        self.0 = left.unwrap_or(self.0);
+        left.is_some()
     }
 }
 

@@ -13,6 +13,7 @@
 //! **Invariant:** effects outside the database happen only after the commit that holds their events.
 
 mod artifacts;
+mod children;
 mod commit;
 mod decide;
 mod dispatch;
@@ -40,6 +41,7 @@ use milepost_core::limits::Limits;
 use milepost_core::plan::{Plan, StepIndex};
 use milepost_core::run::{Command, StartRun};
 use milepost_core::status::RunStatus;
+use milepost_core::time::Timestamp;
 use milepost_store::Store;
 use tokio::sync::{mpsc, oneshot};
 
@@ -57,8 +59,10 @@ use crate::supervisor::Pulse;
 use crate::telemetry::Telemetry;
 use crate::timers::TimerHandle;
 use crate::watch::Watchers;
+use crate::work::Work;
 use crate::workers::Leases;
 
+use children::{PreparedChild, PreparedChildren};
 use commit::InFlight;
 use dispatch::ReadyQueue;
 use hand_over::Handing;
@@ -95,6 +99,8 @@ pub(crate) enum RequestKind {
     Start {
         start: Box<StartRun>,
         plan: Arc<Plan>,
+        /// When it was decided first, if that was taken back.
+        at: Option<Timestamp>,
     },
     Command {
         org: OrgId,
@@ -202,6 +208,11 @@ pub(crate) enum Message {
     TryParked,
     /// The same for what found no room at its host.
     TryPushes,
+    /// Child runs can be started now; what waited for them is decided again.
+    Children {
+        children: Vec<PreparedChild>,
+        requests: Vec<Request>,
+    },
     /// From which queues do workers take?
     WantedQueues(oneshot::Sender<std::collections::BTreeSet<String>>),
 }
@@ -280,6 +291,8 @@ pub(crate) struct Committer {
     handing: Option<Handing>,
     /// The patch that the attempt returned whose outcome is being decided: the plan that it makes is needed first.
     returned_patch: Option<Json>,
+    /// Child runs that can be started.
+    prepared: PreparedChildren,
     /// What finds no room under a limit.
     parked: Parked,
     /// Requests that have to be decided again.
@@ -311,6 +324,7 @@ pub(crate) struct Parts {
     pub(crate) node: NodeId,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) plans: Arc<Plans>,
+    pub(crate) work: Work,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) artifacts: Arc<Artifacts>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -344,6 +358,7 @@ impl Committer {
             impatient: Vec::new(),
             handing: None,
             returned_patch: None,
+            prepared: PreparedChildren::default(),
             parked: Parked::default(),
             again: Vec::new(),
             unprojected: Vec::new(),

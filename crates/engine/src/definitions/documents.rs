@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::content::{Content, corrupt};
 use crate::error::EngineError;
+use crate::work::{Lane, Work};
 
 /// Bytes of documents that are kept at hand, about.
 const KEPT_BYTES: usize = 64 * 1024 * 1024;
@@ -22,11 +23,12 @@ pub(crate) struct Documents {
     store: Arc<dyn Store>,
     pub(crate) content: Content,
     kept: Mutex<Kept>,
+    work: Work,
 }
 
 impl Documents {
-    pub(crate) fn new(store: Arc<dyn Store>, content: Content) -> Documents {
-        Documents { store, content, kept: Mutex::default() }
+    pub(crate) fn new(store: Arc<dyn Store>, content: Content, work: Work) -> Documents {
+        Documents { store, content, kept: Mutex::default(), work }
     }
 
     /// The canonical document of a revision. One that is stored whole (a version, a snapshot, a chain that was made short)
@@ -65,17 +67,23 @@ impl Documents {
             }
             patches.push(self.content.of(member.content).await?);
         }
-        let text = document::patched(&base, &patches).map_err(|reason| corrupt(hash, &reason))?;
-        match Digest::of(text.as_bytes()) == hash {
-            true => Ok(text),
-            false => Err(corrupt(hash, "its patches make another document").into()),
+        let bytes = base.len() + patches.iter().map(|patch| patch.len()).sum::<usize>();
+        let put_together = move || {
+            let text = document::patched(&base, &patches)?;
+            let made = Digest::of(text.as_bytes());
+            Ok::<_, String>((text, made))
+        };
+        let made = self.work.sized(Lane::Stored, bytes, put_together).await?;
+        match made.map_err(|reason| corrupt(hash, &reason))? {
+            (text, made) if made == hash => Ok(text),
+            _ => Err(corrupt(hash, "its patches make another document").into()),
         }
     }
 
     /// As a value, to be compared and merged.
     pub(crate) async fn value(&self, org: OrgId, revision: &RevisionRow) -> Result<Value, EngineError> {
         let text = self.of(org, revision).await?;
-        let value = serde_json::from_str(&text);
+        let value = self.work.sized(Lane::Stored, text.len(), move || serde_json::from_str(&text)).await?;
         Ok(value.map_err(|error| StoreError::Corrupt(format!("a stored document is not JSON: {error}")))?)
     }
 

@@ -14,6 +14,7 @@ use super::moves::{Change, Decision, Destination, Step};
 use super::request::{Asked, MergeNote};
 use super::{DOCUMENT, DefinitionError, Definitions, Moving};
 use crate::error::EngineError;
+use crate::work::Lane;
 
 /// So many generations are read at a time when two lines are followed back to where they parted.
 const GENERATIONS: u32 = 64;
@@ -85,7 +86,8 @@ impl Definitions {
     pub async fn try_merge(&self, org: OrgId, tag: &str, from: &str, moving: &Moving) -> Result<Merging, EngineError> {
         let now = self.tag(org, tag).await?;
         let prepared = self.prepare_merge(org, &now, from, moving).await?;
-        let diff = document::diff(&prepared.ours, &prepared.result);
+        let Prepared { ours, result, .. } = prepared;
+        let diff = self.work.run(Lane::Documents, move || document::diff(&ours, &result)).await?;
         let tag = match prepared.decision {
             Decision::Stay => now,
             Decision::Move(change) => {
@@ -130,11 +132,16 @@ impl Definitions {
             Some(base) => self.documents.value(org, base).await?,
             None => json!({}),
         };
-        let loaded = match document::merge(&base_value, &our_value, &their_value, &self.limits) {
-            Merged::Clean(loaded) => loaded,
-            Merged::Conflicts(conflicts) => return Err(DefinitionError::MergeConflict(conflicts).into()),
+        let limits = self.limits.clone();
+        let merge = move || {
+            let loaded = match document::merge(&base_value, &our_value, &their_value, &limits) {
+                Merged::Clean(loaded) => loaded,
+                Merged::Conflicts(conflicts) => return Err(DefinitionError::MergeConflict(conflicts)),
+            };
+            let result = serde_json::from_str(&loaded.canonical).expect("a canonical document is JSON");
+            Ok((loaded, our_value, result))
         };
-        let result = serde_json::from_str(&loaded.canonical).expect("a canonical document is JSON");
+        let (loaded, our_value, result) = self.work.run(Lane::Documents, merge).await??;
         let prepared =
             |decision| Prepared { outcome: MergeOutcome::Merged, base: base_id, ours: our_value, result, decision };
         if loaded.hash == ours.version_hash {

@@ -41,6 +41,7 @@ use uuid::Uuid;
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::EngineError;
+use crate::work::{Lane, Work};
 
 pub use collect::Collected;
 pub(crate) use collect::{Collector, NOTED_EVERY};
@@ -121,6 +122,7 @@ pub struct Definitions {
     clock: Arc<dyn Clock>,
     limits: Limits,
     config: DefinitionsConfig,
+    work: Work,
     /// Those that move one tag through this process go one after the other; others they race.
     lines: [Mutex<()>; 32],
 }
@@ -129,7 +131,7 @@ impl Definitions {
     /// The definitions of a database, without an engine on it.
     #[must_use]
     pub fn open(store: Arc<dyn Store>, blobs: Option<Blobs>, limits: Limits) -> Definitions {
-        Definitions::new(store, blobs, Arc::new(SystemClock), limits, DefinitionsConfig::default())
+        Definitions::new(store, blobs, Arc::new(SystemClock), limits, DefinitionsConfig::default(), Work::default())
     }
 
     pub(crate) fn new(
@@ -138,9 +140,14 @@ impl Definitions {
         clock: Arc<dyn Clock>,
         limits: Limits,
         config: DefinitionsConfig,
+        work: Work,
     ) -> Definitions {
-        let documents = Arc::new(Documents::new(store.clone(), Content::new(store.clone(), blobs)));
-        Definitions { store, documents, clock, limits, config, lines: Default::default() }
+        let documents = Arc::new(Documents::new(store.clone(), Content::new(store.clone(), blobs), work.clone()));
+        Definitions { store, documents, clock, limits, config, work, lines: Default::default() }
+    }
+
+    pub(crate) fn work(&self) -> &Work {
+        &self.work
     }
 
     pub(crate) fn documents(&self) -> &Arc<Documents> {
@@ -210,7 +217,7 @@ impl Definitions {
     pub async fn diff(&self, org: OrgId, from: &str, to: &str) -> Result<(Target, Target, Diff), EngineError> {
         let (from, to) = (self.resolve(org, from).await?, self.resolve(org, to).await?);
         let (a, b) = (self.value_of(org, &from).await?, self.value_of(org, &to).await?);
-        let diff = milepost_core::document::diff(&a, &b);
+        let diff = self.work.run(Lane::Documents, move || milepost_core::document::diff(&a, &b)).await?;
         Ok((from, to, diff))
     }
 

@@ -15,6 +15,7 @@ use super::moves::{Change, Decision, Destination, go};
 use super::request::Asked;
 use super::{DOCUMENT, Definitions, Moved, Moving, PATCH, corrupt};
 use crate::error::EngineError;
+use crate::work::{Lane, weight};
 
 impl Definitions {
     /// Patches the document that a tag points at, and moves the tag.
@@ -62,12 +63,19 @@ impl Definitions {
         moving: &Moving,
     ) -> Result<Decision, EngineError> {
         let before = self.documents.of(org, &parent).await?;
-        let loaded = document::patch(&before, operations, &self.limits).map_err(EngineError::from)?;
+        let make = {
+            let (before, operations, limits) = (before.clone(), operations.clone(), self.limits.clone());
+            move || {
+                let loaded = document::patch(&before, &operations, &limits)?;
+                let kept = exact(&before, &loaded.canonical, &operations)?.into_bytes();
+                Ok::<_, EngineError>((loaded, kept))
+            }
+        };
+        let (loaded, kept) = self.work.sized(Lane::Documents, before.len() + weight(operations), make).await??;
         if loaded.hash == parent.version_hash {
             return Ok(Decision::Stay);
         }
         let now = self.clock.now();
-        let kept = exact(&before, &loaded.canonical, operations)?.into_bytes();
         let cas_hash = Digest::of(&kept);
         let blob = self.documents.content.row(org, PATCH, kept, now).await?;
         let mut base = self.base_for(org, parent, members, &before, moving).await?;

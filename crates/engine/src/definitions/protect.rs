@@ -12,6 +12,7 @@ use super::moves::Destination;
 use super::reference::Target;
 use super::{DefinitionError, Definitions, Moving};
 use crate::error::EngineError;
+use crate::work::Lane;
 
 /// What protects a tag. While there is any, it only points at documents that pass today's checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +115,8 @@ impl Definitions {
             return Ok(());
         }
         let text = self.documents.text(org, to.version_hash, to.revision_id).await?;
-        document::load(&text, &self.limits).map(drop).map_err(EngineError::Invalid)
+        let limits = self.limits.clone();
+        let check = move || document::load(&text, &limits).map(drop);
+        self.work.run(Lane::Documents, check).await?.map_err(EngineError::Invalid)
     }
 }

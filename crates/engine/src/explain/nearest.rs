@@ -7,6 +7,7 @@ use milepost_store::rows::PreimageRow;
 
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::work::Lane;
 
 /// So many of the newest are compared.
 const COMPARED: u32 = 20;
@@ -25,12 +26,11 @@ pub(super) struct Past {
     pub(super) nearest: Option<Nearest>,
 }
 
-impl Engine {
-    /// What a step began with before, compared with what it begins with now.
-    pub(super) async fn past_of(&self, workflow: &str, step: &str, preimage: &Json) -> Result<Past, EngineError> {
+impl Past {
+    fn of(rows: Vec<PreimageRow>, preimage: &Json) -> Past {
         let (key, now) = (key_of(preimage), preimage.to_value());
         let mut past = Past { same: None, nearest: None };
-        for row in self.store.cache().preimages(self.org, workflow, step, COMPARED).await? {
+        for row in rows {
             if row.key == key {
                 past.same = Some(row);
                 continue;
@@ -41,7 +41,17 @@ impl Engine {
                 past.nearest = Some(Nearest { row, differences: found });
             }
         }
-        Ok(past)
+        past
+    }
+}
+
+impl Engine {
+    /// What a step began with before, compared with what it begins with now.
+    pub(super) async fn past_of(&self, workflow: &str, step: &str, preimage: &Json) -> Result<Past, EngineError> {
+        let rows = self.store.cache().preimages(self.org, workflow, step, COMPARED).await?;
+        let bytes = preimage.len() + rows.iter().map(|row| row.preimage.len()).sum::<usize>();
+        let preimage = preimage.clone();
+        Ok(self.work().sized(Lane::Documents, bytes, move || Past::of(rows, &preimage)).await?)
     }
 
     /// In a few words, why there is no result under a key.

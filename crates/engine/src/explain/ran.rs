@@ -14,6 +14,7 @@ use super::nearest::{Nearest, Past};
 use super::{Explanation, NearestKey, Subject};
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::work::Lane;
 
 impl Engine {
     pub(super) async fn explain_start(&self, subject: &Subject, told: &mut Explanation) -> Result<(), EngineError> {
@@ -72,8 +73,11 @@ impl Engine {
     /// The base run's key of this step comes first; else the most alike of the last few.
     async fn past_of_start(&self, subject: &Subject, key: Digest, preimage: &Json) -> Result<Past, EngineError> {
         if let Some(base) = self.base_key(subject).await? {
-            let nearest =
-                Nearest { differences: differences(&base.preimage.to_value(), &preimage.to_value()), row: base };
+            let (before, now) = (base.preimage.clone(), preimage.clone());
+            let compare = move || differences(&before.to_value(), &now.to_value());
+            let bytes = base.preimage.len() + preimage.len();
+            let differences = self.work().sized(Lane::Documents, bytes, compare).await?;
+            let nearest = Nearest { differences, row: base };
             return Ok(match nearest.row.key == key {
                 true => Past { same: Some(nearest.row), nearest: None },
                 false => Past { same: None, nearest: Some(nearest) },

@@ -14,10 +14,12 @@ use milepost_core::id::RunId;
 use milepost_core::plan::{CacheScope, Plan, Rebuild, StepIndex};
 use milepost_core::run::{Context, Lookup, Preview, Rejection, StepOutlook, StepPreview, WhyRun};
 use milepost_store::rows::{FoundResult, ResultKey};
+use tokio::runtime::Handle;
 
 use crate::engine::{Engine, NewRun};
 use crate::error::EngineError;
 use crate::surroundings::{surrounded, surroundings};
+use crate::work::Lane;
 use forecast::Forecast;
 pub use view::{PlanCounts, PlanView, PlannedItems, PlannedStep, StepDecision};
 
@@ -56,16 +58,16 @@ impl Engine {
         rebuild: Option<Rebuild>,
         base: Option<RunId>,
     ) -> Result<PlanView, EngineError> {
-        let starting = self.starting(plan, new, rebuild)?;
+        let starting = self.starting(plan, new, rebuild).await?;
         let epochs = match plan.steps.iter().any(|step| step.cache.enabled) {
             true => self.store.cache().epochs(self.org, &plan.name).await?,
             false => Vec::new(),
         };
         let around = surroundings(self.secrets(), self.org, plan, &surrounded(plan), epochs).await;
-        let context = Context::new(self.clock.now(), 0, self.limits());
-        let preview = starting.preview(Arc::new(around), &context)?;
-        let Foreseen { mut preview, saved } = self.converse(preview).await?;
-        let steps = preview.steps();
+        let (now, limits) = (self.clock.now(), self.limits().clone());
+        let begin = move || starting.preview(Arc::new(around), &Context::new(now, 0, &limits));
+        let preview = self.work().run(Lane::Documents, begin).await??;
+        let Foreseen { mut preview, saved, steps } = self.converse(preview).await?;
         let reasons = self.reasons(plan, &mut preview, &steps).await?;
         let forecast = Forecast::of(self, plan, &steps, &saved, base).await?;
         Ok(PlanView::of(plan, steps, &saved, &reasons, &forecast, base))
@@ -82,12 +84,19 @@ impl Engine {
                 asking.as_mut().map(|asking| asking.next(found)).unwrap_or_default()
             }
         };
-        self.store.cache().converse(self.org, Box::new(asker)).await?;
-        let asking = shared.lock().expect("no holder of this lock panics").take().expect("nobody else takes it");
-        match asking.broken {
-            Some(rejection) => Err(rejection.into()),
-            None => Ok(Foreseen { preview: asking.preview, saved: asking.saved }),
-        }
+        // What is answered is worked out between two questions.
+        let (store, org, runtime) = (self.store.clone(), self.org, Handle::current());
+        let converse = move || {
+            runtime.block_on(store.cache().converse(org, Box::new(asker)))?;
+            let asking = shared.lock().expect("no holder of this lock panics").take().expect("nobody else takes it");
+            if let Some(rejection) = asking.broken {
+                return Err(rejection.into());
+            }
+            let Asking { mut preview, saved, .. } = asking;
+            let steps = preview.steps();
+            Ok(Foreseen { preview, saved, steps })
+        };
+        self.work().run(Lane::Documents, converse).await?
     }
 
     /// What changed since the last time, for the first few steps that have no result under their keys.
@@ -113,6 +122,7 @@ impl Engine {
 
 /// A preview that went through the whole run.
 struct Foreseen {
+    steps: Vec<StepPreview>,
     preview: Preview,
     /// How long the results took to make that would be taken, by step.
     saved: HashMap<StepIndex, u64>,

@@ -1,8 +1,10 @@
 //! Runs inside runs.
 
+use std::time::Duration;
+
 use milepost_core::id::RunId;
 use milepost_core::status::RunStatus;
-use milepost_engine::{Engine, NewRun};
+use milepost_engine::{Config, Engine, NewRun};
 use milepost_store::rows::RunFilter;
 use serde_json::json;
 
@@ -18,8 +20,14 @@ on! {
         a_workflow_that_starts_itself_ends,
         many_children_end_at_once,
         a_child_with_a_concurrency_key_starts_with_its_parent,
+        a_child_whose_payload_takes_too_long_to_check_fails_its_step,
+        a_child_whose_payload_does_not_fit_fails_its_step,
     ],
-    postgres: [cancelling_a_parent_cancels_its_child, many_children_end_at_once]
+    postgres: [
+        cancelling_a_parent_cancels_its_child,
+        many_children_end_at_once,
+        a_child_whose_payload_takes_too_long_to_check_fails_its_step,
+    ]
 }
 
 const CHILD: &str = r#"{name: child, steps: {a: {skill: echo, input: {n: "${{ payload.n * 2 }}"}}}}"#;
@@ -142,4 +150,40 @@ async fn a_child_with_a_concurrency_key_starts_with_its_parent(home: Home) {
         assert_eq!(children_of(&engine, *id).await.len(), 1);
     }
     all_sound(&engine, runs[0]).await;
+}
+
+const CHECKED: &str =
+    "{name: child, params: {type: object, properties: {l: {items: {maximum: 10}}}}, steps: {a: {skill: noop}}}";
+
+async fn a_child_whose_payload_takes_too_long_to_check_fails_its_step(home: Home) {
+    let large = |_, _: serde_json::Value| async { Ok(json!({ "l": vec![7; 40_000] })) };
+    let config = Config { check_deadline: Duration::from_millis(1), ..config() };
+    let engine = home.open(config.skill("large", large)).await;
+    engine.deploy(CHECKED).await.unwrap();
+    let parent = "{name: parent, steps: {large: {skill: large, input: {}}, \
+                  child: {skill: workflow, input: {ref: child, payload: '${{ steps.large.output }}'}}}}";
+    let slow = start(&engine, parent, NewRun::default()).await;
+    let (_, status) = run(&engine, "{name: other, steps: {a: {skill: noop}}}", NewRun::default()).await;
+    assert_eq!(status, RunStatus::Completed);
+    assert_eq!(ended(&engine, slow).await, RunStatus::Failed);
+    let view = engine.run(slow).await.unwrap();
+    let error = view.steps.iter().find_map(|step| step.error.as_ref()).unwrap();
+    assert_eq!(error.code, "child_not_started");
+    assert!(error.message.contains("takes longer than"), "{}", error.message);
+    assert_eq!(children_of(&engine, slow).await, []);
+    all_sound(&engine, slow).await;
+}
+
+async fn a_child_whose_payload_does_not_fit_fails_its_step(home: Home) {
+    let engine = home.open(config()).await;
+    engine.deploy(CHECKED).await.unwrap();
+    let parent = "{name: parent, steps: {each: {skill: workflow, foreach: [[1], [500], [2, 10]], \
+                  input: {ref: child, payload: {l: '${{ item }}'}}}}}";
+    let (id, status) = run(&engine, parent, NewRun::default()).await;
+    assert_eq!(status, RunStatus::Failed);
+    let view = engine.run(id).await.unwrap();
+    let codes: Vec<_> = view.steps.iter().map(|step| step.error.as_ref().map(|error| error.code.as_str())).collect();
+    assert_eq!(codes.iter().filter(|code| **code == Some("child_not_started")).count(), 1, "{codes:?}");
+    assert_eq!(children_of(&engine, id).await.len(), 2);
+    all_sound(&engine, id).await;
 }

@@ -221,3 +221,43 @@ async fn a_result_that_is_refused_fails_its_step_and_its_worker_is_told_so() {
     assert_eq!(ended(&engine, bad).await, RunStatus::Failed);
     assert_eq!(engine.run(bad).await.unwrap().steps[0].error.as_ref().unwrap().code, "not_stored");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outputs_of_items_are_joined_up_to_a_limit() {
+    let home = Home::memory();
+    // A checkpoint has no outputs: they are read when they are needed.
+    let limits = milepost_core::limits::Limits {
+        large_output_bytes: 10_000,
+        continue_steps: 1,
+        continue_bytes: 1,
+        ..config().limits
+    };
+    let open = async || home.open(milepost_engine::Config { limits: limits.clone(), ..config() }).await;
+    let document = "{name: j, steps: {many: {skill: echo, foreach: '${{ range(payload.n) }}', input: {t: '${{ payload.t }}'}}, \
+                    wait: {skill: wait, depends_on: [many], input: {signal: go}}, \
+                    end: {skill: echo, depends_on: [wait], input: {n: '${{ steps.many.output | length }}'}}}}";
+    let joined = async |n: u32| {
+        let engine = open().await;
+        let id = start(&engine, document, payload(&json!({"n": n, "t": "x".repeat(1000)}))).await;
+        let waits = async || log(engine.store(), id).await.iter().any(|row| row.step_id.as_deref() == Some("wait"));
+        within(async {
+            while !waits().await {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        engine.shutdown().await;
+        // Whoever has it next reads what it needs.
+        let engine = open().await;
+        send(&engine, id, "go").await;
+        ended(&engine, id).await;
+        engine.run(id).await.unwrap()
+    };
+    let few = joined(5).await;
+    assert_eq!(output(&few, "end"), json!({"n": 5}));
+    let many = joined(40).await;
+    let end = many.steps.iter().find(|step| step.step_id == "end").unwrap();
+    let error = end.error.clone().unwrap_or_else(|| panic!("{many:?}"));
+    assert_eq!(error.code, "output_lost");
+    assert!(error.message.contains("more than 10000 bytes"), "{}", error.message);
+}

@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use milepost_core::cache::Trust;
 use milepost_core::change::{ChangeRequest, RebuildRequest};
-use milepost_core::document::{self, Loaded};
 use milepost_core::id::RunId;
 use milepost_core::json::Json as RawJson;
-use milepost_core::limits::Limits;
 use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
 use milepost_core::trace::TraceContext;
 use milepost_engine::definitions::definition_of;
-use milepost_engine::{Engine, EngineError, NewRun};
+use milepost_engine::{DocumentSource, Engine, NewRun};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -91,16 +89,11 @@ pub(in crate::routes) enum DocumentBody {
     Object(serde_json::Map<String, Value>),
 }
 
-impl DocumentBody {
-    pub(in crate::routes) fn load(self, limits: &Limits) -> Result<Loaded> {
-        self.read(limits).map_err(Problem::invalid_document)
-    }
-
-    /// The document, or all that is wrong with it.
-    pub(in crate::routes) fn read(self, limits: &Limits) -> std::result::Result<Loaded, Vec<document::Problem>> {
-        match self {
-            DocumentBody::Text(text) => document::load(&text, limits),
-            DocumentBody::Object(object) => document::load_value(&Value::Object(object), limits),
+impl From<DocumentBody> for DocumentSource {
+    fn from(body: DocumentBody) -> DocumentSource {
+        match body {
+            DocumentBody::Text(text) => DocumentSource::Text(text),
+            DocumentBody::Object(object) => DocumentSource::Value(Value::Object(object)),
         }
     }
 }
@@ -210,10 +203,10 @@ async fn definition(
             }
         }
         (None, Some(document)) => {
-            let loaded = document.load(engine.limits())?;
+            let loaded = engine.load(document.into()).await?;
             match &patch {
                 None => loaded,
-                Some(ops) => document::patch(&loaded.canonical, ops, engine.limits()).map_err(EngineError::from)?,
+                Some(ops) => engine.patch_text(loaded.canonical.into(), ops).await?,
             }
         }
         (None, None) => return Ok(Definition::default()),

@@ -3,12 +3,12 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use milepost_core::document;
+use milepost_engine::DocumentSource;
 use milepost_engine::definitions::Moving;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::error::{Problem, Result};
+use crate::error::Result;
 use crate::extract::{Actor, IdempotencyKey, IfMatch, JsonOrYaml, Query};
 use crate::openapi::{Problems, WriteProblems};
 use crate::routes::runs::DocumentBody;
@@ -66,14 +66,11 @@ pub(super) async fn deploy(
     Actor(by): Actor,
     body: JsonOrYaml<DeployBody>,
 ) -> Result<(StatusCode, Json<Deployed>)> {
-    let limits = state.engine.limits();
-    let (loaded, tag, message) = match body {
-        JsonOrYaml::Json(body) => (body.document.load(limits)?, body.tag.or(query.tag), body.message),
-        JsonOrYaml::Yaml(text) => {
-            let loaded = document::load(&text, limits).map_err(Problem::invalid_document)?;
-            (loaded, query.tag, query.message)
-        }
+    let (source, tag, message) = match body {
+        JsonOrYaml::Json(body) => (body.document.into(), body.tag.or(query.tag), body.message),
+        JsonOrYaml::Yaml(text) => (DocumentSource::Text(text), query.tag, query.message),
     };
+    let loaded = state.engine.load(source).await?;
     let tag = tag.unwrap_or_else(|| loaded.plan.name.to_string());
     let moving = Moving { by, message, expected, key };
     let (_, moved) = state.engine.deploy_as(&tag, loaded, &moving).await?;

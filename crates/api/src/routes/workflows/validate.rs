@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use milepost_core::document;
+use milepost_engine::{DocumentSource, EngineError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -39,11 +39,15 @@ pub(super) async fn validate(
     State(state): State<AppState>,
     body: JsonOrYaml<ValidateBody>,
 ) -> Result<Json<Validation>> {
-    let limits = state.engine.limits();
-    let loaded = match body {
-        JsonOrYaml::Json(body) => body.document.read(limits),
-        JsonOrYaml::Yaml(text) => document::load(&text, limits),
+    let source = match body {
+        JsonOrYaml::Json(body) => body.document.into(),
+        JsonOrYaml::Yaml(text) => DocumentSource::Text(text),
     };
-    let problems: Vec<DocumentProblem> = loaded.err().unwrap_or_default().into_iter().map(Into::into).collect();
+    let problems = match state.engine.load(source).await {
+        Ok(_) => Vec::new(),
+        Err(EngineError::Invalid(problems)) => problems,
+        Err(error) => return Err(error.into()),
+    };
+    let problems: Vec<DocumentProblem> = problems.into_iter().map(Into::into).collect();
     Ok(Json(Validation { valid: problems.is_empty(), problems }))
 }

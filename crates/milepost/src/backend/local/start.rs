@@ -114,7 +114,7 @@ async fn stored(
     let Loaded { canonical, hash, plan } = documents.first;
     let plan = Arc::new(plan);
     match new {
-        Some(new) => engine.check_start(&plan, new)?,
+        Some(new) => engine.check_start(&plan, new).await?,
         None => engine.check_skills(&plan)?,
     }
     for other in documents.others {
