@@ -125,7 +125,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
         for (name, value) in &pairs.0 {
             let text = if name_fault(name, MAX_PARAMETER).is_some() { name } else { value };
             if let Some(fault) = name_fault(text, MAX_PARAMETER).filter(|_| !text.is_empty()) {
-                return Err(Problem::bad_request("bad_query", format!("a text in the query {fault}; leave it out")));
+                let code = if name == "cursor" { "bad_cursor" } else { "bad_query" };
+                return Err(Problem::bad_request(code, format!("a text in the query {fault}; leave it out")));
             }
         }
         axum::extract::Query::<T>::from_request_parts(parts, state).await.map(|query| Query(query.0)).map_err(misfit)

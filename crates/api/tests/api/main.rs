@@ -8,6 +8,7 @@ mod cache;
 mod definitions;
 mod fuzz;
 mod guard;
+mod hostile;
 mod openapi;
 mod outbox;
 mod patches;

@@ -58,7 +58,7 @@ async fn what_does_not_fit_is_refused_and_not_repeated() {
         refused.is_problem(status, code);
         assert!(!refused.body.to_string().contains("hunter2"), "{}", refused.body);
     }
-    api.delete("/api/v1/secrets/%00").await.is_problem(404, "unknown_secret");
+    api.delete("/api/v1/secrets/%00").await.is_problem(400, "bad_path");
 }
 
 #[tokio::test]
