@@ -77,6 +77,15 @@ pub(crate) struct Serve {
     /// How long artifacts of a kind are kept, such as checkpoint=30d; may be repeated [env: MILEPOST_ARTIFACT_RETENTION]
     #[arg(long, value_name = "KIND=SPAN")]
     artifact_retention: Vec<KindRetention>,
+    /// The certificate of this server, with those between it and its root (PEM): it speaks HTTPS then [env: MILEPOST_TLS_CERT]
+    #[arg(long, value_name = "PATH")]
+    tls_cert: Option<PathBuf>,
+    /// The key of the certificate (PEM), for its owner alone to read [env: MILEPOST_TLS_KEY]
+    #[arg(long, value_name = "PATH")]
+    tls_key: Option<PathBuf>,
+    /// A proxy stands in front and speaks TLS: do not warn of clear text [env: MILEPOST_BEHIND_PROXY]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    behind_proxy: Option<bool>,
     /// How long requests under way may take when the server ends [env: MILEPOST_DRAIN_SECONDS] [default: 10]
     #[arg(long, value_name = "N")]
     drain_seconds: Option<u64>,
@@ -144,6 +153,9 @@ impl Serve {
             allow_private_http: self.allow_private_http,
             env_allowed: self.allow_env.iter().cloned().reduce(AllowedVariables::and),
             drain_seconds: self.drain_seconds,
+            tls_cert: self.tls_cert.clone(),
+            tls_key: self.tls_key.clone(),
+            behind_proxy: self.behind_proxy,
             tokens: Some(self.token_hashes.clone()).filter(|hashes| !hashes.is_empty()),
             insecure_no_auth: self.insecure_no_auth,
             retention: self.retention,
@@ -163,6 +175,13 @@ fn announce(server: &Server, config: &ServerConfig, context: &Context) -> anyhow
             "NO AUTHENTICATION: whoever reaches {} can start runs{} (--insecure-no-auth)",
             config.listen.value,
             if config.allow_shell.value { " and run programs on this machine" } else { "" },
+        );
+    }
+    if config.is_in_clear_text() {
+        tracing::warn!(
+            "CLEAR TEXT: whoever is between {} and its callers can read tokens, payloads and secrets; \
+             set tls.cert and tls.key, or pass --behind-proxy if a proxy in front speaks TLS",
+            config.listen.value,
         );
     }
     tracing::info!(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -37,8 +37,11 @@ struct File {
     inline_concurrency: Option<NonZeroUsize>,
     allow_shell: Option<bool>,
     allow_private_http: Option<bool>,
+    behind_proxy: Option<bool>,
     drain_seconds: Option<u64>,
     auth: Auth,
+    tls: Tls,
+    connections: Connections,
     http: Http,
     env: Env,
     secrets: Secrets,
@@ -73,6 +76,25 @@ struct Http {
 struct Env {
     #[serde(deserialize_with = "names")]
     allowed: Option<AllowedVariables>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Tls {
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Connections {
+    max: Option<NonZeroUsize>,
+    head_seconds: Option<NonZeroU64>,
+    idle_seconds: Option<NonZeroU64>,
+    body_seconds: Option<NonZeroU64>,
+    write_seconds: Option<NonZeroU64>,
+    streams: Option<NonZeroUsize>,
+    body_mib: Option<NonZeroUsize>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -219,6 +241,16 @@ fn parse(source: &str) -> Result<Layer, toml::de::Error> {
         http_proxy: file.http.proxy,
         env_allowed: file.env.allowed,
         drain_seconds: file.drain_seconds,
+        behind_proxy: file.behind_proxy,
+        tls_cert: file.tls.cert,
+        tls_key: file.tls.key,
+        connections: file.connections.max,
+        head_seconds: file.connections.head_seconds,
+        idle_seconds: file.connections.idle_seconds,
+        body_seconds: file.connections.body_seconds,
+        write_seconds: file.connections.write_seconds,
+        streams: file.connections.streams,
+        body_mib: file.connections.body_mib,
         tokens: file.auth.tokens.map(|hashes| hashes.into_iter().map(|hash| hash.0).collect()),
         insecure_no_auth: file.auth.insecure_no_auth,
         secrets_key: file.secrets.key,
@@ -293,7 +325,7 @@ mod tests {
         let named = KnownToken { name: Some("ci".to_owned()), hash };
         let layer = parse(&format!(
             "listen = '0.0.0.0:80'\ndb = 'a.db'\ndata = 'd'\nblobs = 's3://b'\nredis = 'redis://h'\ninline_concurrency = 3\nallow_shell = true\n\
-             allow_private_http = false\ndrain_seconds = 5\n[auth]\ntokens = ['{hash}', 'ci={hash}']\ninsecure_no_auth = true\n\
+             allow_private_http = false\ndrain_seconds = 5\nbehind_proxy = true\n[tls]\ncert = 'c'\nkey = 'k'\n[connections]\nmax = 100\nhead_seconds = 1\nidle_seconds = 2\nbody_seconds = 3\nwrite_seconds = 4\nstreams = 5\nbody_mib = 6\n[auth]\ntokens = ['{hash}', 'ci={hash}']\ninsecure_no_auth = true\n\
              [http]\nproxy = 'http://p:3128'\n[env]\nallowed = ['REGION', 'APP_*']\n[secrets]\nkey = '{}'\nkey_file = 'k'\nfolder = '/run/secrets'\nenv_prefix = ''\n\
              [retention]\ncompleted_runs = '30d'\nblob_grace = '2d'\nartifacts = {{ checkpoint = '30d', replay = '7d' }}\n[cache]\nttl = 'off'\nbytes = '10GB'\nredis_ttl = '5m'\n[supervision]\nunready_after = '5s'\nend_after = 'off'\n[definitions]\nchain_depth = 20\ngc_grace = 'never'\n[traces]\nendpoint = 'http://c:4318'\nheaders = {{ a = 'b' }}\n\
              service_name = 's'\n[log]\nformat = 'json'\n[limits]\nsteps = 10\n",
@@ -304,6 +336,12 @@ mod tests {
         assert_eq!((layer.tokens, layer.blobs.as_deref()), (Some(vec![hash.into(), named]), Some("s3://b")));
         assert_eq!(layer.env_allowed.unwrap().to_string(), "REGION,APP_*");
         assert_eq!(layer.http_proxy.unwrap().to_string(), "http://p:3128");
+        let tls = (layer.behind_proxy, layer.tls_cert, layer.tls_key);
+        assert_eq!(tls, (Some(true), Some("c".into()), Some("k".into())));
+        let seconds = [layer.head_seconds, layer.idle_seconds, layer.body_seconds, layer.write_seconds];
+        assert_eq!(seconds.map(|seconds| seconds.unwrap().get()), [1, 2, 3, 4]);
+        let counts = [layer.connections, layer.streams, layer.body_mib];
+        assert_eq!(counts.map(|count| count.unwrap().get()), [100, 5, 6]);
         assert_eq!(layer.retention.unwrap().to_string(), "30d");
         assert_eq!((layer.cache_ttl.unwrap().0, layer.cache_bytes.unwrap().0), (None, Some(10_000_000_000)));
         assert_eq!((layer.redis.unwrap().0.as_deref(), layer.cache_redis_ttl.unwrap().0), (Some("redis://h"), 300));

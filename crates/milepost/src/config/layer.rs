@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use milepost_api::KnownToken;
@@ -28,6 +28,16 @@ pub(crate) struct Layer {
     pub(crate) http_proxy: Option<ProxyUrl>,
     pub(crate) env_allowed: Option<AllowedVariables>,
     pub(crate) drain_seconds: Option<u64>,
+    pub(crate) behind_proxy: Option<bool>,
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) connections: Option<NonZeroUsize>,
+    pub(crate) head_seconds: Option<NonZeroU64>,
+    pub(crate) idle_seconds: Option<NonZeroU64>,
+    pub(crate) body_seconds: Option<NonZeroU64>,
+    pub(crate) write_seconds: Option<NonZeroU64>,
+    pub(crate) streams: Option<NonZeroUsize>,
+    pub(crate) body_mib: Option<NonZeroUsize>,
     pub(crate) tokens: Option<Vec<KnownToken>>,
     pub(crate) insecure_no_auth: Option<bool>,
     pub(crate) secrets_key: Option<Keyring>,

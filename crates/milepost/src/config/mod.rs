@@ -21,7 +21,7 @@ pub(crate) mod values;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use milepost_api::KnownToken;
+use milepost_api::{KnownToken, Tls};
 use milepost_core::limits::Limits;
 use milepost_engine::secrets::{AllowedVariables, Keyring, SecretsConfig};
 use milepost_engine::telemetry::{BadOtlpConfig, OtlpConfig};
@@ -48,6 +48,8 @@ const INLINE_CONCURRENCY: usize = 256;
 const DRAIN_SECONDS: u64 = 10;
 /// Longer than this nobody waits for a server to stop.
 const LONGEST_DRAIN_SECONDS: u64 = 3600;
+/// Longer than this nobody waits for bytes.
+const LONGEST_WAIT_SECONDS: u64 = 86_400;
 const SERVICE_NAME: &str = "milepost";
 
 /// The settings of a server.
@@ -63,6 +65,16 @@ pub(crate) struct ServerConfig {
     /// Variables of the environment that steps may be given.
     pub(crate) env_allowed: Sourced<AllowedVariables>,
     pub(crate) drain_seconds: Sourced<u64>,
+    pub(crate) behind_proxy: Sourced<bool>,
+    pub(crate) tls_cert: Sourced<Option<PathBuf>>,
+    pub(crate) tls_key: Sourced<Option<PathBuf>>,
+    pub(crate) connections: Sourced<usize>,
+    pub(crate) head_seconds: Sourced<u64>,
+    pub(crate) idle_seconds: Sourced<u64>,
+    pub(crate) body_seconds: Sourced<u64>,
+    pub(crate) write_seconds: Sourced<u64>,
+    pub(crate) streams: Sourced<usize>,
+    pub(crate) body_mib: Sourced<usize>,
     pub(crate) tokens: Sourced<Vec<KnownToken>>,
     pub(crate) insecure_no_auth: Sourced<bool>,
     /// An address or a folder. By default beside an SQLite file; on Postgres nowhere.
@@ -115,6 +127,7 @@ impl ServerConfig {
             Database::Sqlite(path) => Some(path.parent().unwrap_or(Path::new("")).to_owned()),
             Database::Postgres(_) => None,
         };
+        let http = milepost_api::Settings::default();
         let config = ServerConfig {
             listen: or(layers.pick(settings::LISTEN, |layer| layer.listen), Listen::DEFAULT),
             db,
@@ -146,6 +159,23 @@ impl ServerConfig {
                 layers.pick(settings::ENV_ALLOWED, |layer| layer.env_allowed.clone()),
                 AllowedVariables::default(),
             ),
+            behind_proxy: or(layers.pick(settings::BEHIND_PROXY, |layer| layer.behind_proxy), false),
+            tls_cert: layers
+                .pick(settings::TLS_CERT, |layer| layer.tls_cert.clone())
+                .map_or(Sourced::default(None), |given| given.map(Some)),
+            tls_key: layers
+                .pick(settings::TLS_KEY, |layer| layer.tls_key.clone())
+                .map_or(Sourced::default(None), |given| given.map(Some)),
+            connections: count(layers.pick(settings::CONNECTIONS, |layer| layer.connections), http.connections),
+            head_seconds: count(layers.pick(settings::HEAD_SECONDS, |layer| layer.head_seconds), http.header_ms / 1000),
+            idle_seconds: count(layers.pick(settings::IDLE_SECONDS, |layer| layer.idle_seconds), http.idle_ms / 1000),
+            body_seconds: count(layers.pick(settings::BODY_SECONDS, |layer| layer.body_seconds), http.body_ms / 1000),
+            write_seconds: count(
+                layers.pick(settings::WRITE_SECONDS, |layer| layer.write_seconds),
+                http.write_ms / 1000,
+            ),
+            streams: count(layers.pick(settings::STREAMS, |layer| layer.streams), http.streams),
+            body_mib: count(layers.pick(settings::BODY_MIB, |layer| layer.body_mib), http.body_bytes >> 20),
             drain_seconds: or(layers.pick(settings::DRAIN_SECONDS, |layer| layer.drain_seconds), DRAIN_SECONDS),
             tokens: or(layers.pick(settings::TOKENS, |layer| layer.tokens.clone()), Vec::new()),
             insecure_no_auth: or(layers.pick(settings::INSECURE_NO_AUTH, |layer| layer.insecure_no_auth), false),
@@ -226,7 +256,36 @@ impl ServerConfig {
             );
             return Err(Refusal::new("bad_config", message));
         }
+        let seconds = [&self.head_seconds, &self.idle_seconds, &self.body_seconds, &self.write_seconds];
+        if let Some(Sourced { value, from }) = seconds.into_iter().find(|seconds| seconds.value > LONGEST_WAIT_SECONDS)
+        {
+            let message =
+                format!("{from}: {value} seconds are too long to wait; at most {LONGEST_WAIT_SECONDS} are allowed");
+            return Err(Refusal::new("bad_config", message));
+        }
         Ok(self)
+    }
+
+    /// The certificate of the server, if it has one.
+    ///
+    /// # Errors
+    /// There is half of the pair, or it cannot be used.
+    pub(crate) fn tls(&self) -> Result<Option<Tls>, Refusal> {
+        match (&self.tls_cert.value, &self.tls_key.value) {
+            (None, None) => Ok(None),
+            (Some(cert), Some(key)) => {
+                Tls::open(cert, key).map(Some).map_err(|error| Refusal::new("bad_tls", error.to_string()))
+            }
+            _ => {
+                let message = "there is only one of tls.cert and tls.key; TLS needs both, name the other";
+                Err(Refusal::new("bad_config", message.to_owned()))
+            }
+        }
+    }
+
+    /// What is sent to it can be read on its way.
+    pub(crate) fn is_in_clear_text(&self) -> bool {
+        self.tls_cert.value.is_none() && !self.listen.value.is_loopback() && !self.behind_proxy.value
     }
 
     /// For whoever runs documents of his own on his own machine: steps may have harmless variables, too.
@@ -256,6 +315,11 @@ impl ServerConfig {
         );
         Err(Refusal::new("no_auth", message))
     }
+}
+
+/// A number that is not 0.
+fn count<N: Into<T>, T>(given: Option<Sourced<N>>, default: T) -> Sourced<T> {
+    given.map_or_else(|| Sourced::default(default), |given| given.map(Into::into))
 }
 
 fn or<T>(given: Option<Sourced<T>>, default: T) -> Sourced<T> {

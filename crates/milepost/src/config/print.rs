@@ -2,6 +2,7 @@
 //! came from. Secrets are masked.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use milepost_api::KnownToken;
 use milepost_core::limits::Limits;
@@ -70,6 +71,16 @@ impl ServerConfig {
             "http.proxy" => (text(self.http_proxy.value.to_string()), &self.http_proxy.from),
             "env.allowed" => (Some(self.allowed_variables()), &self.env_allowed.from),
             "drain_seconds" => (number(self.drain_seconds.value), &self.drain_seconds.from),
+            "behind_proxy" => (Some(self.behind_proxy.value.into()), &self.behind_proxy.from),
+            "tls.cert" => (path(self.tls_cert.value.as_ref()), &self.tls_cert.from),
+            "tls.key" => (path(self.tls_key.value.as_ref()), &self.tls_key.from),
+            "connections.max" => (number(self.connections.value), &self.connections.from),
+            "connections.head_seconds" => (number(self.head_seconds.value), &self.head_seconds.from),
+            "connections.idle_seconds" => (number(self.idle_seconds.value), &self.idle_seconds.from),
+            "connections.body_seconds" => (number(self.body_seconds.value), &self.body_seconds.from),
+            "connections.write_seconds" => (number(self.write_seconds.value), &self.write_seconds.from),
+            "connections.streams" => (number(self.streams.value), &self.streams.from),
+            "connections.body_mib" => (number(self.body_mib.value), &self.body_mib.from),
             "auth.tokens" => (Some(self.masked_tokens()), &self.tokens.from),
             "auth.insecure_no_auth" => (Some(self.insecure_no_auth.value.into()), &self.insecure_no_auth.from),
             "secrets.key" => {
@@ -128,6 +139,10 @@ impl ServerConfig {
         let masked = self.traces_headers.value.0.keys().map(|name| (name.clone(), MASK.into()));
         Value::Table(masked.collect())
     }
+}
+
+fn path(value: Option<&PathBuf>) -> Option<Value> {
+    value.map(|path| path.display().to_string().into())
 }
 
 fn number(value: impl TryInto<i64>) -> Option<Value> {

@@ -132,7 +132,14 @@ fn every_setting_is_shown() {
     let unset: Vec<&str> = shown.lines().filter(|line| line.ends_with("is not set")).collect();
     assert_eq!(
         unset,
-        ["# key is not set", "# folder is not set", "# signing_secret is not set", "# endpoint is not set"],
+        [
+            "# cert is not set",
+            "# key is not set",
+            "# key is not set",
+            "# folder is not set",
+            "# signing_secret is not set",
+            "# endpoint is not set"
+        ],
         "{shown}"
     );
     let count = shown.lines().filter(|line| line.ends_with("  # default")).count();

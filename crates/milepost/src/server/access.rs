@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use milepost_api::{Doorway, Peers, Settings, TokenHash};
 
+use super::room;
 use crate::config::ServerConfig;
 
 /// Who a server is for.
@@ -23,6 +24,13 @@ impl Access {
             tokens: config.tokens.value.clone(),
             loopback_only: config.listen.value.is_loopback() && config.is_open(),
             drain_ms: config.drain_seconds.value * 1000,
+            connections: room::for_connections(&config.connections, config.inline_concurrency.value),
+            header_ms: config.head_seconds.value * 1000,
+            idle_ms: config.idle_seconds.value * 1000,
+            body_ms: config.body_seconds.value * 1000,
+            write_ms: config.write_seconds.value * 1000,
+            streams: config.streams.value,
+            body_bytes: config.body_mib.value.saturating_mul(1 << 20),
             ..Settings::default()
         };
         match self {

@@ -48,13 +48,14 @@ fn refusal(listen: Listen, error: &io::Error) -> Refusal {
 }
 
 /// Where a program on this machine reaches a server that listens there.
-pub(crate) fn url(address: SocketAddr) -> String {
+pub(crate) fn url(address: SocketAddr, tls: bool) -> String {
     let ip = match address.ip() {
         ip if !ip.is_unspecified() => ip,
         ip if ip.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
         _ => Ipv6Addr::LOCALHOST.into(),
     };
-    format!("http://{}", SocketAddr::new(ip, address.port()))
+    let scheme = if tls { "https" } else { "http" };
+    format!("{scheme}://{}", SocketAddr::new(ip, address.port()))
 }
 
 #[cfg(test)]
@@ -63,10 +64,11 @@ mod tests {
 
     #[test]
     fn an_address_that_stands_for_all_is_called_by_one() {
-        let shown = |address: &str| url(address.parse().unwrap());
+        let shown = |address: &str| url(address.parse().unwrap(), false);
         assert_eq!(shown("0.0.0.0:80"), "http://127.0.0.1:80");
         assert_eq!(shown("[::]:80"), "http://[::1]:80");
         assert_eq!(shown("10.0.0.1:7400"), "http://10.0.0.1:7400");
+        assert_eq!(url("0.0.0.0:443".parse().unwrap(), true), "https://127.0.0.1:443");
     }
 
     #[tokio::test]

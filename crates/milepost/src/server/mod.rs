@@ -12,6 +12,7 @@ mod access;
 pub(crate) mod file;
 pub(crate) mod listen;
 mod reporter;
+mod room;
 mod signals;
 pub(crate) mod watch;
 
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use milepost_api::AppState;
+use milepost_api::{AppState, Settings};
 use milepost_engine::artifacts::ArtifactsConfig;
 use milepost_engine::cache::CacheConfig;
 use milepost_engine::definitions::DefinitionsConfig;
@@ -70,12 +71,13 @@ impl Server {
     /// Opens the engine and answers requests.
     pub(crate) async fn open(config: &ServerConfig, listener: TcpListener, access: &Access) -> anyhow::Result<Server> {
         let address = listener.local_addr().context("the address cannot be read")?;
-        let url = listen::url(address);
+        let tls = config.tls()?;
+        let url = listen::url(address, tls.is_some());
         // Before store and engine, which count with what is installed when they open.
         milepost_api::metrics::install();
         let store = config.db.value.open().await?;
         let engine = Arc::new(Engine::open_with(store, engine_config(config)?).await?);
-        let state = AppState::new(engine.clone(), access.settings(config));
+        let state = AppState::new(engine.clone(), Settings { tls, ..access.settings(config) });
         let answering = tokio::spawn(milepost_api::serve(listener, state.clone()));
         let file = ServerFile::write(&config.data.value, &url, access.token());
         if let Err(error) = &file {

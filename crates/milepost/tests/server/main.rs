@@ -12,6 +12,7 @@ mod configured;
 mod contents;
 mod definitions;
 mod dev;
+mod edge;
 mod ending;
 #[path = "../../../store/tests/moto/mod.rs"]
 mod moto;
