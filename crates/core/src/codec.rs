@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::artifact::{Artifact, Beyond, BlobRef};
 use crate::cache::Trust;
-use crate::event::{BaseRun, Body, ErrorInfo, Event, Lease, ParentStep, Queued, Reused, Started, StepRef};
+use crate::event::{
+    BaseRun, Body, ErrorInfo, Event, LeaseHolder, LeaseProof, ParentStep, Queued, Reused, Started, StepRef,
+};
 use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId};
 use crate::json::Json;
@@ -197,11 +199,14 @@ struct ParentData {
 struct StartedData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     worker: Option<String>,
-    /// Of a step that a worker was given: its name, and what its answer must carry.
+    /// Of a step that a worker was given: its name, and what its answer is compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     worker_id: Option<Arc<str>>,
+    /// Only in logs from before there was a hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lease: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lease_hash: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     items: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -385,7 +390,14 @@ fn encode_started(started: &Started) -> Json {
     text(&StartedData {
         worker: started.worker.map(|worker| worker.to_string()),
         worker_id: started.lease.as_ref().map(|lease| lease.worker.clone()),
-        lease: started.lease.as_ref().map(|lease| format!("{:016x}", lease.nonce)),
+        lease: started.lease.as_ref().and_then(|lease| match lease.proof {
+            LeaseProof::Nonce(nonce) => Some(format!("{nonce:016x}")),
+            LeaseProof::Hash(_) => None,
+        }),
+        lease_hash: started.lease.as_ref().and_then(|lease| match lease.proof {
+            LeaseProof::Hash(hash) => Some(format!("{hash:016x}")),
+            LeaseProof::Nonce(_) => None,
+        }),
         items: started.items,
         child_run_id: started.child,
         waits_for: started.waits_for.clone(),
@@ -525,9 +537,13 @@ fn decode_started(data: StartedData) -> Result<Started, String> {
         None => None,
         Some(text) => Some(text.parse::<NodeId>().map_err(|error| format!("worker `{text}`: {error}"))?),
     };
-    let nonce = |text: &String| u64::from_str_radix(text, 16).map_err(|error| format!("lease `{text}`: {error}"));
-    let nonce = data.lease.as_ref().map(nonce).transpose()?;
-    let lease = data.worker_id.zip(nonce).map(|(worker, nonce)| Lease { worker, nonce });
+    let number = |text: &String| u64::from_str_radix(text, 16).map_err(|error| format!("lease: {error}"));
+    let proof = match (&data.lease_hash, &data.lease) {
+        (Some(hash), _) => Some(LeaseProof::Hash(number(hash)?)),
+        (None, Some(nonce)) => Some(LeaseProof::Nonce(number(nonce)?)),
+        (None, None) => None,
+    };
+    let lease = data.worker_id.zip(proof).map(|(worker, proof)| LeaseHolder { worker, proof });
     Ok(Started {
         worker,
         lease,

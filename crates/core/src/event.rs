@@ -10,6 +10,7 @@ use crate::hash::Digest;
 use crate::id::{EventId, NodeId, OrgId, RunId, SignalId, TaskId};
 use crate::json::Json;
 use crate::plan::{Plan, Rebuild, StepIndex};
+use crate::run::TaskRef;
 use crate::status::{RunStatus, SkipReason};
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
@@ -241,8 +242,8 @@ pub struct SetBack {
 pub struct Started {
     /// The node whose executor has it.
     pub worker: Option<NodeId>,
-    /// The worker that was given it, and the secret that its answer must carry.
-    pub lease: Option<Lease>,
+    /// The worker that was given it, and what its answer is compared with.
+    pub lease: Option<LeaseHolder>,
     /// A `foreach` step: how many items.
     pub items: Option<u32>,
     /// A `workflow` step: its child run.
@@ -277,7 +278,45 @@ pub struct Reused {
 pub struct Lease {
     /// Its name, with a part that is new whenever it starts.
     pub worker: Arc<str>,
+    /// What its answer must carry. The log, which others read, has a [`LeaseProof`] instead.
     pub nonce: u64,
+}
+
+/// A lease as the log has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseHolder {
+    pub worker: Arc<str>,
+    pub proof: LeaseProof,
+}
+
+/// Tells the holder of a lease from everybody else who reads the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseProof {
+    /// The beginning of a hash over run, attempt and nonce.
+    Hash(u64),
+    /// The nonce itself, as logs had it before.
+    Nonce(u64),
+}
+
+impl LeaseProof {
+    #[must_use]
+    pub fn new(run: RunId, task: TaskRef, nonce: u64) -> LeaseProof {
+        let TaskRef { step, logical_attempt, engine_attempt } = task;
+        // No item has the last number.
+        let numbers = [step.step, step.item.unwrap_or(u32::MAX), logical_attempt, engine_attempt];
+        let numbers: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
+        let hash = Digest::of_parts([b"milepost lease".as_slice(), run.0.as_bytes(), &numbers, &nonce.to_be_bytes()]);
+        LeaseProof::Hash(hash.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    /// Whether somebody who says this nonce has the lease of this attempt.
+    #[must_use]
+    pub fn is_of(self, run: RunId, task: TaskRef, nonce: u64) -> bool {
+        match self {
+            LeaseProof::Hash(_) => self == LeaseProof::new(run, task, nonce),
+            LeaseProof::Nonce(known) => known == nonce,
+        }
+    }
 }
 
 impl Body {

@@ -78,6 +78,8 @@ limits! {
     error_bytes: usize = 16 * 1024,
     /// Bytes of one attempt's log that are kept.
     log_bytes: usize = 1024 * 1024,
+    /// Bytes of the progress that a worker tells with a heartbeat.
+    progress_bytes: usize = 16 * 1024,
     /// Bytes of a secret.
     secret_bytes: usize = 64 * 1024,
     /// Items of one `foreach`.

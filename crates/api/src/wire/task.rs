@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use milepost_core::hash::Digest;
 use milepost_core::id::TaskId;
 use milepost_core::json::Json;
 use milepost_core::text::check_name;
@@ -25,6 +26,8 @@ const MAX_CAPACITY: u64 = 1000;
 /// Results, heartbeats, queues, skills and lines in one call.
 const MAX_ITEMS: usize = 10_000;
 const MAX_NAME: usize = 255;
+/// Shorter ones could be guessed.
+const SHORTEST_SECRET: usize = 16;
 
 /// A step to carry out.
 #[derive(Debug, Serialize, ToSchema)]
@@ -103,6 +106,10 @@ pub(crate) struct ExchangeBody {
     /// The worker's name, with a part that is new whenever it starts.
     #[schema(min_length = 1, max_length = 255)]
     worker_id: String,
+    /// What only this worker knows, new whenever it starts: whoever says it is told at once what is new of the tasks that this
+    /// worker was given. Without it, that is told in answer to heartbeats.
+    #[schema(min_length = 16, max_length = 255)]
+    worker_secret: Option<String>,
     /// Where it takes tasks from.
     #[serde(default = "default_queues")]
     #[schema(default = json!(["default"]), max_items = 10000)]
@@ -142,6 +149,7 @@ impl ExchangeBody {
         }
         Ok(workers::Exchange {
             worker: name("worker_id", &self.worker_id)?,
+            secret: self.worker_secret.as_deref().map(secret).transpose()?,
             queues: names("queues", &self.queues)?,
             every_org: false,
             skills: self.skills.as_deref().map(|skills| names("skills", skills)).transpose()?,
@@ -151,6 +159,17 @@ impl ExchangeBody {
             heartbeats: self.heartbeats.into_iter().map(HeartbeatItem::read).collect::<Result<_>>()?,
         })
     }
+}
+
+/// No more than its hash is kept.
+fn secret(text: &str) -> Result<Digest> {
+    let chars = text.chars().count();
+    if (SHORTEST_SECRET..=MAX_NAME).contains(&chars) {
+        return Ok(Digest::of(text.as_bytes()));
+    }
+    let detail =
+        format!("`worker_secret` has {SHORTEST_SECRET} to {MAX_NAME} characters; make a random one at every start");
+    Err(Problem::unprocessable("bad_worker_secret", detail))
 }
 
 pub(crate) fn wait(wait_ms: u64) -> Result<Duration> {
@@ -267,7 +286,7 @@ impl From<Failure> for milepost_core::event::ErrorInfo {
 pub(crate) struct HeartbeatItem {
     task_id: Uuid,
     lease_token: String,
-    /// How far it is, in whatever form the skill likes.
+    /// How far it is, in whatever form the skill likes, up to `progress_bytes`.
     #[schema(value_type = Option<Any>)]
     progress: Option<Json>,
     /// New lines of its log.
@@ -351,7 +370,6 @@ impl From<workers::Exchanged> for ExchangeAnswer {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Directive {
     task_id: Uuid,
-    lease_token: String,
     /// `cancel`: stop, and report `failed` with the code `cancelled`. `pause`: the run is paused; the step may go on or wait.
     kind: &'static str,
 }
@@ -362,7 +380,7 @@ impl From<workers::Directive> for Directive {
             DirectiveKind::Cancel => "cancel",
             DirectiveKind::Pause => "pause",
         };
-        Directive { task_id: directive.token.task_id().0, lease_token: directive.token.to_string(), kind }
+        Directive { task_id: directive.token.task_id().0, kind }
     }
 }
 
@@ -372,7 +390,8 @@ pub(crate) struct Rejected {
     task_id: Uuid,
     lease_token: String,
     /// `stale_attempt`: somebody else has it now, or the run has ended; drop it. `artifact_missing`, `artifact_exists`,
-    /// `bad_artifact`: put that artifact right, or leave it out, and report again.
+    /// `bad_artifact`: put that artifact right, or leave it out, and report again. `progress_too_large`, `bad_progress`: the
+    /// lease goes on, and the progress is as it was.
     code: String,
     message: String,
 }

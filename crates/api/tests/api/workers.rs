@@ -82,11 +82,30 @@ async fn one_task_at_a_time_with_nothing_but_single_calls() {
 }
 
 #[tokio::test]
+async fn a_directive_names_its_task_and_tells_no_lease() {
+    let api = Api::new().await;
+    let run = api.start(&one_step()).await;
+    let own = json!({"worker_id": "w", "worker_secret": "only this worker knows it", "capacity": 1, "wait_ms": 5000});
+    let task = exchange(&api, &own).await["tasks"][0].clone();
+    api.post(&format!("/api/v1/runs/{run}/pause"), &json!({})).await;
+    assert_eq!(exchange(&api, &json!({"worker_id": "w"})).await["directives"], json!([]));
+    let told = exchange(&api, &json!({"worker_id": "w", "worker_secret": own["worker_secret"]})).await;
+    assert_eq!(told["directives"], json!([{"task_id": task["task_id"], "kind": "pause"}]));
+    let lease = task["lease_token"].as_str().unwrap();
+    let nonce = lease.rsplit('.').next().unwrap();
+    for path in [format!("/api/v1/runs/{run}/events"), format!("/api/v1/tasks/{}", task["task_id"].as_str().unwrap())] {
+        let shown = api.get(&path).await.body.to_string();
+        assert!(shown.contains("\"w\"") && !shown.contains(nonce), "{path}: {shown}");
+    }
+}
+
+#[tokio::test]
 async fn what_makes_no_sense_is_told() {
     let api = Api::new().await;
     for (body, code) in [
         (json!({"worker_id": ""}), "bad_name"),
         (json!({"worker_id": "w", "capacity": 1001}), "bad_body"),
+        (json!({"worker_id": "w", "worker_secret": "too short"}), "bad_worker_secret"),
         (json!({"worker_id": "w", "wait_ms": 60001}), "bad_body"),
         (json!({"worker_id": "w", "colour": "red"}), "bad_body"),
         (

@@ -217,7 +217,7 @@ impl RunState {
         }
         match self.plan.step(step.step).action {
             Action::Task => match &started.lease {
-                Some(lease) => RunningKind::Leased { nonce: lease.nonce },
+                Some(lease) => RunningKind::Leased { proof: lease.proof },
                 None => RunningKind::Task { worker: started.worker },
             },
             Action::Sleep => RunningKind::Sleep,

@@ -17,7 +17,7 @@ use super::state::{
     Buffered, Failure, PatchRecord, Phase, RunState, Running, RunningKind, Scratch, StepState, Timer, TimerPurpose,
 };
 use crate::cache::Trust;
-use crate::event::{ErrorInfo, ParentStep, StepRef};
+use crate::event::{ErrorInfo, LeaseProof, ParentStep, StepRef};
 use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId, SignalId};
 use crate::plan::{Plan, Rebuild, StepIndex};
@@ -118,7 +118,10 @@ enum RebuildHead {
 #[derive(Serialize, Deserialize)]
 enum RunningHead {
     Task(Option<NodeId>),
+    /// By the nonce, as checkpoints had it before.
     Leased(u64),
+    /// By a hash.
+    Held(u64),
     Sleep,
     Wait(String, u64),
     Child(RunId),
@@ -485,7 +488,8 @@ impl RunningKind {
     fn to_head(&self) -> RunningHead {
         match self {
             RunningKind::Task { worker } => RunningHead::Task(*worker),
-            RunningKind::Leased { nonce } => RunningHead::Leased(*nonce),
+            RunningKind::Leased { proof: LeaseProof::Nonce(nonce) } => RunningHead::Leased(*nonce),
+            RunningKind::Leased { proof: LeaseProof::Hash(hash) } => RunningHead::Held(*hash),
             RunningKind::Sleep => RunningHead::Sleep,
             RunningKind::Wait { signal, since } => RunningHead::Wait(signal.clone(), *since),
             RunningKind::Child { run } => RunningHead::Child(*run),
@@ -498,7 +502,8 @@ impl RunningHead {
     fn into_kind(self) -> RunningKind {
         match self {
             RunningHead::Task(worker) => RunningKind::Task { worker },
-            RunningHead::Leased(nonce) => RunningKind::Leased { nonce },
+            RunningHead::Leased(nonce) => RunningKind::Leased { proof: LeaseProof::Nonce(nonce) },
+            RunningHead::Held(hash) => RunningKind::Leased { proof: LeaseProof::Hash(hash) },
             RunningHead::Sleep => RunningKind::Sleep,
             RunningHead::Wait(signal, since) => RunningKind::Wait { signal, since },
             RunningHead::Child(run) => RunningKind::Child { run },

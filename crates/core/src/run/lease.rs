@@ -13,8 +13,8 @@ impl Decider<'_> {
     pub(super) fn lease(&mut self, step: StepRef, lease: Lease) -> Result<(), Rejection> {
         let limit = self.state.plan.steps.get(step.step as usize).and_then(|planned| planned.timeout_ms);
         let due_at = limit.map(|ms| self.context.now.plus_ms(ms));
-        let started = Started { lease: Some(lease.clone()), due_at, ..Started::default() };
-        if let Some(task) = self.begin_task(step, started)? {
+        let started = Started { due_at, ..Started::default() };
+        if let Some(task) = self.begin_task(step, started, Some(&lease))? {
             self.effect(Effect::HandOver { task: Box::new(task), lease });
         }
         Ok(())
@@ -25,7 +25,7 @@ impl Decider<'_> {
             return Ok(());
         }
         let held = self.state.running.get(&task.step).map(|running| &running.kind);
-        if held != Some(&RunningKind::Leased { nonce }) {
+        if !matches!(held, Some(RunningKind::Leased { proof }) if proof.is_of(self.state.run, task, nonce)) {
             return Err(stale("another attempt has taken over, or the run has ended; drop this one"));
         }
         match outcome {

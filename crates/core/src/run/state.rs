@@ -9,7 +9,7 @@ use super::TaskRef;
 use super::cache::{Begun, Looking};
 use super::items::Items;
 use crate::cache::{Flight, Surroundings, Trust};
-use crate::event::{ErrorInfo, ParentStep, Queued, StepRef};
+use crate::event::{ErrorInfo, LeaseProof, ParentStep, Queued, StepRef};
 use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId, SignalId};
 use crate::json::Json;
@@ -252,9 +252,9 @@ pub(super) enum RunningKind {
     Task {
         worker: Option<NodeId>,
     },
-    /// In the hands of a worker, whose answer must carry this.
+    /// In the hands of a worker, whose answer is compared with this.
     Leased {
-        nonce: u64,
+        proof: LeaseProof,
     },
     Sleep,
     /// `since` is the event that says it began.

@@ -3,7 +3,7 @@
 use super::evaluate::NoValue;
 use super::state::Phase;
 use super::{Decider, Effect, Rejection, RejectionKind, Task, TaskRef};
-use crate::event::{Body, ErrorInfo, Started, StepRef};
+use crate::event::{Body, ErrorInfo, Lease, LeaseHolder, LeaseProof, Started, StepRef};
 use crate::id::NodeId;
 use crate::json::Json;
 use crate::plan::{Action, StepIndex};
@@ -14,14 +14,19 @@ impl Decider<'_> {
     /// An executor takes a ready step.
     pub(super) fn dispatch(&mut self, step: StepRef, worker: NodeId) -> Result<(), Rejection> {
         let started = Started { worker: Some(worker), ..Started::default() };
-        if let Some(task) = self.begin_task(step, started)? {
+        if let Some(task) = self.begin_task(step, started, None)? {
             self.effect(Effect::Execute(Box::new(task)));
         }
         Ok(())
     }
 
     /// A ready step begins in somebody's hands, unless its input cannot be had (now).
-    pub(super) fn begin_task(&mut self, step: StepRef, started: Started) -> Result<Option<Task>, Rejection> {
+    pub(super) fn begin_task(
+        &mut self,
+        step: StepRef,
+        started: Started,
+        lease: Option<&Lease>,
+    ) -> Result<Option<Task>, Rejection> {
         if !self.state.moves() || !self.state.is_startable(step, self.context.now) {
             return Err(stale("the step is not ready (any more)"));
         }
@@ -45,10 +50,15 @@ impl Decider<'_> {
         };
         let Ok(cache_key) = self.key_of_start(step, &input) else { return Ok(None) };
         let (logical_attempt, engine_attempt) = self.attempts_of_start(step);
-        let started = Started { input_hash: Some(input.hash), cache_key, ..started };
+        let task = TaskRef { step, logical_attempt, engine_attempt };
+        let holder = |lease: &Lease| LeaseHolder {
+            worker: lease.worker.clone(),
+            proof: LeaseProof::new(self.state.run, task, lease.nonce),
+        };
+        let started = Started { lease: lease.map(holder), input_hash: Some(input.hash), cache_key, ..started };
         self.emit_step(step, logical_attempt, engine_attempt, Body::StepStarted(started));
         Ok(Some(Task {
-            task: TaskRef { step, logical_attempt, engine_attempt },
+            task,
             index: step.step,
             step_id: step.name(&self.state.plan),
             input: input.json,

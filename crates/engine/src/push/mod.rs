@@ -144,7 +144,7 @@ impl Pusher {
         Ok(match answer {
             Answer::Later => {
                 // From now on the receiver has to say that it lives.
-                self.leases.extend(&order.token, None, self.clock.now());
+                self.leases.extend(&order.token, self.clock.now());
                 Tried::Done("accepted")
             }
             Answer::Again { error, not_before, .. } => Tried::Failed { error, not_before },

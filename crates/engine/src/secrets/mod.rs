@@ -26,6 +26,7 @@ use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
 use milepost_core::limits::Limits;
 use milepost_core::plan::PlanStep;
+use milepost_core::run::{Rejection, RejectionKind};
 use milepost_core::secret::{RESERVED_PREFIX, SecretRef};
 use milepost_core::time::Timestamp;
 use milepost_store::Store;
@@ -33,6 +34,7 @@ use milepost_store::rows::SecretRow;
 use zeroize::Zeroizing;
 
 use crate::clock::Clock;
+use crate::error::EngineError;
 use crate::skills::SkillError;
 pub use config::SecretsConfig;
 use keys::Unopened;
@@ -46,6 +48,9 @@ pub use vault::{Rotated, SecretAccess, SecretSet};
 /// What restrictions call the steps that a server carries out itself.
 pub const INLINE_QUEUE: &str = "inline";
 
+const UNAVAILABLE: &str = "secret_unavailable";
+/// Versions before the newest that an attempt may still have been given.
+const OLDER: usize = 20;
 /// How long what was found is believed to be so.
 const CACHED_US: i64 = 5_000_000;
 /// References that are kept at hand.
@@ -174,6 +179,51 @@ impl Secrets {
         versions
     }
 
+    /// All that an attempt may have been given under these references, whenever that was: the versions that the database
+    /// still has, and what the other places have now. What was removed cannot be searched for.
+    ///
+    /// # Errors
+    /// They cannot be read now, or not on this node.
+    pub(crate) async fn handed_out(
+        &self,
+        org: OrgId,
+        references: &[(Arc<str>, Arc<str>)],
+    ) -> Result<Resolved, EngineError> {
+        let mut values = Vec::new();
+        for (name, reference) in references {
+            let Ok(wanted) = SecretRef::parse(reference, usize::MAX) else { continue };
+            let mut found = self.versions_of(org, wanted).await?;
+            if wanted.version.is_none() {
+                found.extend(self.elsewhere(wanted.name).await.map_err(unread)?.map(|(_, value)| value));
+            }
+            values.extend(found.into_iter().map(|value| (name.clone(), value)));
+        }
+        let secret = |(name, value)| ResolvedSecret { name, value: SecretValue::new(value), version: "".into() };
+        Ok(Resolved::new(values.into_iter().map(secret).collect()))
+    }
+
+    /// The versions that the database has, the newest first.
+    async fn versions_of(&self, org: OrgId, wanted: SecretRef<'_>) -> Result<Vec<Zeroizing<String>>, EngineError> {
+        let SecretRef { name, version } = wanted;
+        let Some((row, newest)) = self.store.secrets().get(org, name, version).await? else { return Ok(Vec::new()) };
+        let mut sealed = Vec::from_iter(newest);
+        if version.is_none() {
+            for (older, _) in row.versions.iter().rev().skip(1).take(OLDER) {
+                sealed.extend(self.store.secrets().get(org, name, Some(*older)).await?.and_then(|(_, sealed)| sealed));
+            }
+        }
+        let mut values = Vec::with_capacity(sealed.len());
+        for row in &sealed {
+            match self.open(org, name, row) {
+                Ok(value) => values.push(value),
+                // Nobody was given it.
+                Err(Unopened::Damaged) => {}
+                Err(Unopened::NoKey) => return Err(unread(no_key_for(name, &row.key_id))),
+            }
+        }
+        Ok(values)
+    }
+
     async fn find(&self, org: OrgId, reference: &Arc<str>) -> Result<Known, SkillError> {
         let now = self.clock.now();
         let key = (org, reference.clone());
@@ -207,24 +257,23 @@ impl Secrets {
         {
             return Ok(known);
         }
-        let SecretRef { name, version } = wanted;
-        if version.is_none() {
-            let found = match &self.config.folder {
-                Some(folder) => places::in_folder(folder, name, self.limits.secret_bytes).await.map_err(unavailable)?,
-                None => None,
-            };
-            if let Some(value) = found {
-                return Ok(self.unrestricted("file", name, value, at));
-            }
-            let found = match &self.config.env_prefix {
-                Some(prefix) => places::in_environment(prefix, name).map_err(unavailable)?,
-                None => None,
-            };
-            if let Some(value) = found {
-                return Ok(self.unrestricted("env", name, value, at));
-            }
+        if wanted.version.is_none()
+            && let Some((place, value)) = self.elsewhere(wanted.name).await.map_err(unavailable)?
+        {
+            return Ok(self.unrestricted(place, wanted.name, value, at));
         }
         Err(self.missing(org, wanted).await)
+    }
+
+    /// What is kept outside of the database under a name, and where.
+    async fn elsewhere(&self, name: &str) -> Result<Option<(&'static str, Zeroizing<String>)>, String> {
+        if let Some(folder) = &self.config.folder
+            && let Some(value) = places::in_folder(folder, name, self.limits.secret_bytes).await?
+        {
+            return Ok(Some(("file", value)));
+        }
+        let Some(prefix) = &self.config.env_prefix else { return Ok(None) };
+        Ok(places::in_environment(prefix, name)?.map(|value| ("env", value)))
     }
 
     async fn in_database(&self, org: OrgId, wanted: SecretRef<'_>, at: Timestamp) -> Result<Option<Known>, SkillError> {
@@ -233,10 +282,7 @@ impl Secrets {
         let found = found.map_err(|error| unavailable(format!("the secret `{name}` cannot be read: {error}")))?;
         let Some((SecretRow { queues, workflows, .. }, Some(sealed))) = found else { return Ok(None) };
         let value = self.open(org, name, &sealed).map_err(|why| match why {
-            Unopened::NoKey => unavailable(format!(
-                "the secret `{name}` is sealed with the key {}, which this server does not have; give it that key, too",
-                sealed.key_id
-            )),
+            Unopened::NoKey => unavailable(no_key_for(name, &sealed.key_id)),
             Unopened::Damaged => {
                 unavailable(format!("the secret `{name}` does not open; it was changed: set it again"))
             }
@@ -283,8 +329,17 @@ impl Known {
     }
 }
 
+fn no_key_for(name: &str, key: &str) -> String {
+    format!("the secret `{name}` is sealed with the key {key}, which this server does not have; give it that key, too")
+}
+
+/// Without a secret, nobody can tell whether it is in what its step says.
+fn unread(message: String) -> EngineError {
+    Rejection { kind: RejectionKind::Conflict, code: UNAVAILABLE, message }.into()
+}
+
 fn unavailable(message: impl Into<String>) -> SkillError {
-    SkillError::new("secret_unavailable", message)
+    SkillError::new(UNAVAILABLE, message)
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use milepost_core::event::{Body, StepRef};
+use milepost_core::canonical::parse_strict;
+use milepost_core::event::{Body, ErrorInfo, StepRef};
+use milepost_core::hash::Digest;
 use milepost_core::id::TaskId;
 use milepost_core::json::Json;
 use milepost_core::run::{Command, Outcome, Rejection, RejectionKind};
@@ -13,12 +15,14 @@ use milepost_core::time::Timestamp;
 use milepost_store::StoreError;
 use tokio::sync::oneshot;
 
+use super::leases::Caller;
 use super::secrets::redacted;
 use super::{Handed, LeaseToken, WorkerTask};
 use crate::committer::{Accepted, Inbox, Message, Offer, Request};
 use crate::engine::Engine;
 use crate::error::{EngineError, NOT_KEPT};
 use crate::executor::{check_output, leaving};
+use crate::secrets::Redactor;
 use crate::skills::LogStream;
 
 /// What a worker says and asks for.
@@ -26,6 +30,8 @@ use crate::skills::LogStream;
 pub struct Exchange {
     /// With a part that is new whenever it starts: who comes back under an old name must not be taken for the one who left.
     pub worker: Arc<str>,
+    /// A hash of what only this worker knows, new whenever it starts: who says it is told what is new of the worker's leases.
+    pub secret: Option<Digest>,
     pub queues: Vec<Arc<str>>,
     /// It serves all orgs of this installation, not only this engine's.
     pub every_org: bool,
@@ -136,7 +142,11 @@ impl Engine {
         exchange.check(self.limits().name_chars)?;
         let mut answer = Exchanged::default();
         let every_org = exchange.every_org;
-        self.take_heartbeats(std::mem::take(&mut exchange.heartbeats), every_org, &mut answer).await?;
+        let shown = self.take_heartbeats(std::mem::take(&mut exchange.heartbeats), every_org, &mut answer).await?;
+        let caller = Caller { worker: exchange.worker.clone(), secret: exchange.secret, shown };
+        if let Some(secret) = caller.secret.filter(|_| !caller.shown.is_empty()) {
+            self.leases.own(caller.shown.iter().copied(), secret);
+        }
         let mut requests = Vec::with_capacity(exchange.results.len());
         let mut sent = Vec::with_capacity(exchange.results.len());
         // What cannot be taken now is said again by its worker, with all that is in this call; the rest of it counts.
@@ -174,14 +184,25 @@ impl Engine {
         if let Some(error) = later {
             return Err(error);
         }
-        answer.directives.extend(self.leases.news(&exchange.worker));
+        answer.directives.extend(self.leases.news(&caller));
         let has_news = !answer.directives.is_empty();
         let wait = async {
-            if !has_news {
+            if has_news {
+                return;
+            }
+            let over = tokio::time::sleep(exchange.wait);
+            tokio::pin!(over, until);
+            loop {
                 tokio::select! {
                     () = &mut rings => {}
-                    () = until => {}
-                    () = tokio::time::sleep(exchange.wait) => {}
+                    () = &mut until => return,
+                    () = &mut over => return,
+                }
+                // Everybody who calls under this name hears the bell.
+                rings.set(bell.bell.notified());
+                rings.as_mut().enable();
+                if self.leases.has_news(&caller) {
+                    return;
                 }
             }
         };
@@ -195,7 +216,10 @@ impl Engine {
                 Vec::new()
             }
         };
-        answer.directives.extend(self.leases.news(&exchange.worker));
+        if let Some(secret) = caller.secret.filter(|_| !handed.is_empty()) {
+            self.leases.own(handed.iter().map(Handed::token), secret);
+        }
+        answer.directives.extend(self.leases.news(&caller));
         for handed in handed {
             answer.tasks.extend(self.for_worker(handed).await);
         }
@@ -222,41 +246,77 @@ impl Engine {
         }
     }
 
-    /// Lets leases go on. Those that another node watched are watched here from now on.
+    /// Lets leases go on: those whose tokens were right. What another node watched is watched here from now on.
     async fn take_heartbeats(
         &self,
         heartbeats: Vec<Heartbeat>,
         every_org: bool,
         answer: &mut Exchanged,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Vec<LeaseToken>, EngineError> {
+        let mut shown = Vec::with_capacity(heartbeats.len());
         for heartbeat in heartbeats {
             let Heartbeat { task, token: text, progress, lines } = heartbeat;
             let Some(token) = self.read_token(task, &text, every_org, answer) else { continue };
-            match self.extend(&token, progress).await? {
-                Some(_) => {
-                    self.say(&token, lines).await?;
-                    answer.directives.extend(self.leases.directive(&token));
-                }
-                None => answer.rejected.push(stale(task, text)),
+            if !self.extend(&token).await? {
+                answer.rejected.push(stale(task, text));
+                continue;
             }
+            shown.push(token);
+            match self.take_news(&token, progress, lines).await {
+                Ok(()) => {}
+                // The lease goes on whatever its worker says.
+                Err(EngineError::Rejected(Rejection { code, message, .. })) => {
+                    answer.rejected.push(RejectedItem { task, token: text, code, message });
+                }
+                Err(error) => return Err(error),
+            }
+            answer.directives.extend(self.leases.directive(&token));
         }
-        Ok(())
+        Ok(shown)
     }
 
-    /// Until when the lease runs now; nothing, if it is no more.
-    pub(super) async fn extend(
+    /// Whether the lease goes on.
+    async fn extend(&self, token: &LeaseToken) -> Result<bool, EngineError> {
+        let now = self.clock.now();
+        if self.leases.extend(token, now).is_some() {
+            return Ok(true);
+        }
+        Ok(self.watch_here(token).await? && self.leases.extend(token, now).is_some())
+    }
+
+    /// Keeps what an attempt says of itself, without what is secret in it.
+    async fn take_news(
         &self,
         token: &LeaseToken,
         progress: Option<Json>,
-    ) -> Result<Option<Timestamp>, EngineError> {
-        let now = self.clock.now();
-        if let Some(until) = self.leases.extend(token, progress.clone(), now) {
-            return Ok(Some(until));
+        lines: Vec<WorkerLine>,
+    ) -> Result<(), EngineError> {
+        if progress.is_none() && lines.is_empty() {
+            return Ok(());
         }
-        if !self.watch_here(token).await? {
-            return Ok(None);
+        let redactor = self.redactor(token).await?;
+        self.say(token, lines, redactor.as_deref());
+        let Some(progress) = progress else { return Ok(()) };
+        self.check_progress(&progress)?;
+        let redacted = redactor.and_then(|redactor| redactor.json(progress.as_str()));
+        self.leases.set_progress(token, redacted.map_or(progress, Json::trusted));
+        Ok(())
+    }
+
+    fn check_progress(&self, progress: &Json) -> Result<(), Rejection> {
+        let refused = |code, message| Rejection { kind: RejectionKind::Invalid, code, message };
+        let most = self.limits().progress_bytes;
+        if progress.len() > most {
+            let message = format!(
+                "the progress has {} bytes, the limit is {most} (progress_bytes); tell less, or write it into the log",
+                progress.len()
+            );
+            return Err(refused("progress_too_large", message));
         }
-        Ok(self.leases.extend(token, progress, now))
+        match parse_strict(progress.as_str(), self.limits().json_depth) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(refused("bad_progress", format!("the progress: {error}"))),
+        }
     }
 
     /// A lease that another node watched, or one that died. Answers whether there is one.
@@ -264,20 +324,18 @@ impl Engine {
         Ok(self.leases.watch_here(&*self.store, self.node(), token, self.clock.now()).await?)
     }
 
-    async fn say(&self, token: &LeaseToken, lines: Vec<WorkerLine>) -> Result<(), EngineError> {
+    fn say(&self, token: &LeaseToken, lines: Vec<WorkerLine>, redactor: Option<&Redactor>) {
         if lines.is_empty() {
-            return Ok(());
+            return;
         }
-        let Some(log) = self.leases.log(token) else { return Ok(()) };
-        let redactor = self.redactor(token).await?;
+        let Some(log) = self.leases.log(token) else { return };
         for line in lines {
-            let text = match &redactor {
+            let text = match redactor {
                 Some(redactor) => redactor.text(line.text),
                 None => line.text,
             };
             log.say_at(line.at, line.stream, text);
         }
-        Ok(())
     }
 
     async fn result(
@@ -286,14 +344,22 @@ impl Engine {
         every_org: bool,
         answer: &mut Exchanged,
     ) -> Result<Option<(Request, Sent)>, EngineError> {
-        let WorkerResult { task, token: text, outcome, artifacts, lines } = result;
+        let WorkerResult { task, token: text, mut outcome, artifacts, mut lines } = result;
         let Some(token) = self.read_token(task, &text, every_org, answer) else { return Ok(None) };
-        if !lines.is_empty() {
-            if self.leases.log(&token).is_none() {
-                self.watch_here(&token).await?;
-            }
-            self.say(&token, lines).await?;
+        if !lines.is_empty() && self.leases.log(&token).is_none() {
+            self.watch_here(&token).await?;
         }
+        let redactor = match self.redactor(&token).await {
+            Ok(redactor) => redactor,
+            // There may be secrets in what it says, and nobody here can tell which.
+            Err(EngineError::Rejected(Rejection { code, message, .. })) => {
+                outcome = Outcome::Failed(ErrorInfo::retryable(code, message));
+                lines.clear();
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        self.say(&token, lines, redactor.as_deref());
         let outcome = match outcome {
             Outcome::Completed(output) => match check_output(&output, self.limits(), self.artifacts.most_output()) {
                 Ok(()) => Outcome::Completed(output),
@@ -301,7 +367,6 @@ impl Engine {
             },
             failed @ Outcome::Failed(_) => failed,
         };
-        let redactor = self.redactor(&token).await?;
         let outcome = match &redactor {
             Some(redactor) => redacted(outcome, redactor),
             None => outcome,

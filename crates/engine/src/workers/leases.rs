@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use milepost_core::event::{Body, Event};
+use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::json::Json;
 use milepost_core::run::{RunState, TaskRef};
@@ -71,6 +72,8 @@ struct Lease {
     log: Option<Arc<AttemptLog>>,
     /// Takes the step's secrets out of what its worker says; nothing, as long as nobody knows which they are.
     redactor: Option<Redacting>,
+    /// What its worker says with its calls to be told what is new: nobody else knows it.
+    secret: Option<Digest>,
 }
 
 /// What takes a step's secrets out of texts, if it has some.
@@ -88,6 +91,21 @@ impl Lease {
             (false, false) => return None,
         };
         Some(Directive { token: self.token(), kind })
+    }
+}
+
+/// Whoever makes a call, by what it shows.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) worker: Arc<str>,
+    pub(super) secret: Option<Digest>,
+    /// Leases whose tokens came with the call.
+    pub(super) shown: Vec<LeaseToken>,
+}
+
+impl Caller {
+    fn holds(&self, lease: &Lease) -> bool {
+        (self.secret.is_some() && self.secret == lease.secret) || self.shown.contains(&lease.token())
     }
 }
 
@@ -136,6 +154,7 @@ impl Leases {
             since: Instant::now(),
             log: None,
             redactor: handed.has_no_secrets().then_some(None),
+            secret: None,
         });
     }
 
@@ -170,6 +189,7 @@ impl Leases {
             since: Instant::now(),
             log: Some(Arc::new(AttemptLog::from_line(key, self.logs.clone(), next_line))),
             redactor: None,
+            secret: None,
         });
     }
 
@@ -247,20 +267,33 @@ impl Leases {
         self.held().each(run, |lease| lease.seen_seq = lease.seen_seq.max(seq));
     }
 
-    /// The worker lives and says how far it is. None: no such lease is watched here.
-    pub(crate) fn extend(&self, token: &LeaseToken, progress: Option<Json>, now: Timestamp) -> Option<Timestamp> {
+    /// The worker lives. None: no such lease is watched here.
+    pub(crate) fn extend(&self, token: &LeaseToken, now: Timestamp) -> Option<Timestamp> {
+        let mut held = self.held();
+        let lease = held.by_task.get_mut(&token.task_id()).filter(|lease| lease.token() == *token)?;
+        lease.expires_at = now.plus_ms(lease.lease_ms);
+        Some(lease.expires_at)
+    }
+
+    /// The worker says how far it is.
+    pub(super) fn set_progress(&self, token: &LeaseToken, progress: Json) {
         let mut held = self.held();
         let task = token.task_id();
-        let lease = held.by_task.get_mut(&task).filter(|lease| lease.token() == *token)?;
-        lease.expires_at = now.plus_ms(lease.lease_ms);
-        let expires_at = lease.expires_at;
-        if progress.is_some() {
-            lease.progress = progress;
-            held.told.insert(task);
-            drop(held);
-            self.earlier.notify_one();
+        let Some(lease) = held.by_task.get_mut(&task).filter(|lease| lease.token() == *token) else { return };
+        lease.progress = Some(progress);
+        held.told.insert(task);
+        drop(held);
+        self.earlier.notify_one();
+    }
+
+    /// Who says this from now on is told what is new of these leases.
+    pub(super) fn own(&self, tokens: impl Iterator<Item = LeaseToken>, secret: Digest) {
+        let mut held = self.held();
+        for token in tokens {
+            if let Some(lease) = held.by_task.get_mut(&token.task_id()).filter(|lease| lease.token() == token) {
+                lease.secret = Some(secret);
+            }
         }
-        Some(expires_at)
     }
 
     /// The log of an attempt whose lease is watched here.
@@ -298,19 +331,27 @@ impl Leases {
         lease.directive()
     }
 
-    /// What a worker has not been told yet.
-    pub(super) fn news(&self, worker: &str) -> Vec<Directive> {
+    /// What a worker has not been told yet. Its name is no secret: only who says the worker's secret, or showed the lease's
+    /// token, is told.
+    pub(super) fn news(&self, caller: &Caller) -> Vec<Directive> {
         let mut held = self.held();
         let held = &mut *held;
-        let Some(worker) = held.by_worker.get(worker) else { return Vec::new() };
+        let Some(worker) = held.by_worker.get(&caller.worker) else { return Vec::new() };
         let mut news = Vec::new();
         for task in &worker.tasks {
-            if let Some(lease) = held.by_task.get_mut(task).filter(|lease| !lease.heard) {
+            if let Some(lease) = held.by_task.get_mut(task).filter(|lease| !lease.heard && caller.holds(lease)) {
                 lease.heard = true;
                 news.extend(lease.directive());
             }
         }
         news
+    }
+
+    /// Whether there is something that it has not been told.
+    pub(super) fn has_news(&self, caller: &Caller) -> bool {
+        let held = self.held();
+        let of_task = |task| held.by_task.get(task).is_some_and(|lease: &Lease| !lease.heard && caller.holds(lease));
+        held.by_worker.get(&caller.worker).is_some_and(|worker| worker.tasks.iter().any(of_task))
     }
 
     /// Rings when a worker is to be told something.

@@ -50,7 +50,11 @@ impl Engine {
         self.secrets().resolve(org, &plan.name, &queue_of(step), &step.secrets).await
     }
 
-    /// What takes the secrets of an attempt out of what is said of it. Looked for again when another node gave them.
+    /// What takes the secrets of an attempt out of what is said of it: those that this node gave it, whatever became of them
+    /// since. Where another node gave them, those that it may have given.
+    ///
+    /// # Errors
+    /// They cannot be read: nothing that the attempt says may be kept.
     pub(super) async fn redactor(&self, token: &LeaseToken) -> Result<Redacting, EngineError> {
         if let Some(known) = self.leases.redactor(token) {
             return Ok(known);
@@ -58,11 +62,7 @@ impl Engine {
         let Some(head) = self.store.head(token.org, token.run).await? else { return Ok(None) };
         let plan = self.plans.by_hash(token.org, head.plan_hash).await?;
         let Some(step) = plan.steps.get(token.task.step.step as usize) else { return Ok(None) };
-        // A secret that is gone meanwhile cannot be searched for.
-        let redactor = match self.secrets_of(token.org, &plan, step).await {
-            Ok(resolved) => resolved.redactor().map(Arc::new),
-            Err(_) => None,
-        };
+        let redactor = self.secrets().handed_out(token.org, &step.secrets).await?.redactor().map(Arc::new);
         self.leases.set_redactor(token, &redactor);
         Ok(redactor)
     }

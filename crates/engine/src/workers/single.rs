@@ -94,6 +94,7 @@ impl Engine {
     async fn say_once(&self, results: Vec<WorkerResult>, heartbeats: Vec<Heartbeat>) -> Result<Exchanged, EngineError> {
         let exchange = Exchange {
             worker: "".into(),
+            secret: None,
             queues: Vec::new(),
             every_org: false,
             skills: None,
@@ -107,7 +108,8 @@ impl Engine {
             None => Ok(answer),
             Some(RejectedItem { code, message, .. }) => {
                 let kind = match code {
-                    "bad_lease_token" | "bad_artifact" | "too_many_artifacts" => RejectionKind::Invalid,
+                    "progress_too_large" | "bad_progress" | "bad_lease_token" | "bad_artifact"
+                    | "too_many_artifacts" => RejectionKind::Invalid,
                     "artifact_missing" | "artifact_exists" | "no_blob_store" => RejectionKind::Conflict,
                     _ => RejectionKind::Stale,
                 };

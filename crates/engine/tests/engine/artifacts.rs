@@ -257,6 +257,7 @@ async fn files_of_a_step_come_with_its_outcome(home: Home) {
 fn call(worker: &str) -> Exchange {
     Exchange {
         worker: worker.into(),
+        secret: None,
         queues: vec!["default".into()],
         every_org: false,
         skills: None,

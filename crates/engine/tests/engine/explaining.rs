@@ -231,6 +231,7 @@ steps:
     engine.limit_queue("gpu".into(), Some(1), Some(Rate { limit: 1, per_ms: 3_600_000 })).await.unwrap();
     let call = Exchange {
         worker: "w".into(),
+        secret: None,
         queues: vec!["gpu".into()],
         every_org: false,
         skills: Some(vec!["render".into()]),

@@ -267,6 +267,7 @@ const QUEUED: &str =
 async fn take(engine: &Engine, wait: Duration) -> Option<WorkerTask> {
     let call = Exchange {
         worker: "w".into(),
+        secret: None,
         queues: vec!["default".into()],
         every_org: false,
         skills: None,

@@ -222,6 +222,7 @@ async fn a_worker_brings_a_large_output(home: Home) {
     let run = start(&engine, document, NewRun::default()).await;
     let call = Exchange {
         worker: "w".into(),
+        secret: None,
         queues: vec!["default".into()],
         every_org: false,
         skills: None,

@@ -235,6 +235,7 @@ fn server() -> Config {
 async fn take(engine: &Engine, queue: &str, wait: Duration) -> Option<WorkerTask> {
     let call = Exchange {
         worker: "w".into(),
+        secret: None,
         queues: vec![queue.into()],
         every_org: false,
         skills: None,

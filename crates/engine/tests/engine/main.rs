@@ -40,4 +40,5 @@ mod two_nodes;
 mod updates;
 mod upgrade;
 mod versions;
+mod worker_secrets;
 mod workers;

@@ -293,6 +293,7 @@ fn completed(task: &WorkerTask) -> WorkerResult {
 async fn exchange(engine: &Engine, done: Option<&WorkerTask>) -> Option<WorkerTask> {
     let call = Exchange {
         worker: "w".into(),
+        secret: None,
         queues: vec!["default".into()],
         every_org: false,
         skills: None,

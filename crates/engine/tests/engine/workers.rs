@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use milepost_core::event::ErrorInfo;
+use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
 use milepost_core::json::Json;
 use milepost_core::status::RunStatus;
@@ -29,6 +30,8 @@ on! {
         a_worker_that_hangs_up_is_given_nothing,
         nothing_begins_while_a_run_is_paused,
         a_worker_hears_at_once_that_its_run_was_cancelled,
+        only_the_worker_itself_is_told_what_is_new,
+        progress_that_does_not_fit_is_refused_and_the_lease_goes_on,
         a_worker_gets_only_what_it_can_do,
         what_a_dead_node_offered_and_watched_goes_on,
         a_worker_may_talk_to_any_node,
@@ -75,6 +78,7 @@ pub(crate) fn server() -> Config {
 pub(crate) fn call(worker: &str) -> Exchange {
     Exchange {
         worker: worker.into(),
+        secret: Some(Digest::of(worker.as_bytes())),
         queues: vec!["default".into()],
         every_org: false,
         skills: None,
@@ -276,6 +280,60 @@ async fn a_worker_hears_at_once_that_its_run_was_cancelled(home: Home) {
     let stopped = Outcome::Failed(ErrorInfo::fatal("cancelled", "stopped"));
     within(engine.report(result(&task, stopped))).await.unwrap();
     assert_eq!(ended(&engine, run).await, RunStatus::Cancelled);
+}
+
+/// The name of a worker is in the log, for everybody to read.
+async fn only_the_worker_itself_is_told_what_is_new(home: Home) {
+    let engine = Arc::new(home.open(server()).await);
+    let run = start(&engine, ONE, NewRun::default()).await;
+    let task = take(&engine, "w").await;
+    let stranger = |secret: Option<&str>, wait: Duration| {
+        let secret = secret.map(|secret| Digest::of(secret.as_bytes()));
+        Exchange { secret, capacity: 0, wait, ..call("w") }
+    };
+    let listening = tokio::spawn({
+        let (engine, patient) = (engine.clone(), stranger(None, Duration::from_millis(300)));
+        async move { exchange(&engine, patient).await }
+    });
+    send(&engine, run, "CANCEL").await;
+    let mut told = within(listening).await.unwrap().directives;
+    for secret in [None, Some("a guess")] {
+        told.extend(exchange(&engine, stranger(secret, Duration::ZERO)).await.directives);
+    }
+    assert!(told.is_empty(), "{told:?}");
+    let kinds = |answer: Exchanged| answer.directives.iter().map(|told| told.kind).collect::<Vec<_>>();
+    let own = exchange(&engine, Exchange { capacity: 0, ..call("w") }).await;
+    assert_eq!(kinds(own), [DirectiveKind::Cancel], "nobody took it away");
+    // Whoever shows the lease itself is told, under whatever name.
+    let heartbeats = vec![beat(&task)];
+    let shown = exchange(&engine, Exchange { heartbeats, ..stranger(None, Duration::ZERO) }).await;
+    assert_eq!(kinds(shown), [DirectiveKind::Cancel]);
+    let log = log(engine.store(), run).await;
+    let nonce = task.token.to_string().rsplit('.').next().unwrap().to_owned();
+    assert!(!log.iter().any(|event| event.data.as_str().contains(&nonce)), "the log gives the lease away");
+}
+
+async fn progress_that_does_not_fit_is_refused_and_the_lease_goes_on(home: Home) {
+    let engine = home.open(server()).await;
+    let document = "{name: two, steps: {a: {skill: x}, b: {skill: x}}}";
+    let run = start(&engine, document, NewRun::default()).await;
+    let (first, second) = (take(&engine, "w").await, take(&engine, "w").await);
+    let beats = |progress: &str| {
+        let told = |task, text: &str| Heartbeat { progress: Some(Json::trusted(text)), ..beat(task) };
+        let heartbeats = vec![told(&first, progress), told(&second, "7")];
+        Exchange { capacity: 0, heartbeats, ..call("w") }
+    };
+    let long = json!("x".repeat(20_000)).to_string();
+    for (progress, code) in [(&*long, "progress_too_large"), ("{\"a\": 1, \"a\": 2}", "bad_progress")] {
+        let rejected = exchange(&engine, beats(progress)).await.rejected;
+        let told: Vec<_> = rejected.iter().map(|item| (item.task, item.code)).collect();
+        assert_eq!(told, [(first.task, code)]);
+        assert_eq!(engine.task(first.task).await.unwrap().progress, None);
+        assert_eq!(engine.task(second.task).await.unwrap().progress, Some(Json::trusted("7")));
+    }
+    complete(&engine, &first).await;
+    complete(&engine, &second).await;
+    assert_eq!(ended(&engine, run).await, RunStatus::Completed);
 }
 
 async fn a_worker_gets_only_what_it_can_do(home: Home) {

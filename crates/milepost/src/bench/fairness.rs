@@ -86,6 +86,7 @@ async fn worker(node: &Engine, n: usize, arrived: &mpsc::UnboundedSender<Instant
     loop {
         let exchange = Exchange {
             worker: format!("bench-{n}").into(),
+            secret: None,
             queues: vec!["default".into()],
             every_org: true,
             skills: None,

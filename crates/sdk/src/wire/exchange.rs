@@ -113,8 +113,6 @@ pub(crate) struct Answer {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Directive {
     pub(crate) task_id: String,
-    #[serde(default)]
-    pub(crate) lease_token: String,
     /// `cancel`, `pause`, `tune`; others are passed over.
     pub(crate) kind: String,
     /// Of a `tune`.
@@ -139,6 +137,11 @@ impl Rejected {
     /// Somebody else has the attempt now, or the run has ended.
     pub(crate) fn is_stale(&self) -> bool {
         self.code == "stale_attempt"
+    }
+
+    /// Whether a heartbeat was refused with its lease, not only what it said.
+    pub(crate) fn ends_the_attempt(&self) -> bool {
+        self.is_stale() || self.code == "bad_lease_token"
     }
 }
 
@@ -178,7 +181,7 @@ mod tests {
 
     #[test]
     fn an_answer_may_say_more_than_is_understood() {
-        let text = r#"{"tasks":[],"directives":[{"task_id":"t","lease_token":"l","kind":"dance","tempo":120}],"colour":"blue"}"#;
+        let text = r#"{"tasks":[],"directives":[{"task_id":"t","kind":"dance","tempo":120}],"colour":"blue"}"#;
         let answer: Answer = serde_json::from_str(text).unwrap();
         assert_eq!(answer.directives[0].kind, "dance");
     }

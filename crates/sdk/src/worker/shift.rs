@@ -79,11 +79,13 @@ impl Shift {
             client = client.with_token(token);
         }
         let names = serde_json::to_string(&worker.skills.names())?;
+        // Others know the name of a worker; who says this as well is the worker itself.
+        let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
         let (id, queues) = (serde_json::to_string(worker_id)?, serde_json::to_string(&worker.queues)?);
         let (reporter, reports) = unbounded_channel();
         Ok(Shift {
             client,
-            head: format!(r#"{{"worker_id":{id},"queues":{queues},"skills":{names}"#),
+            head: format!(r#"{{"worker_id":{id},"worker_secret":"{secret}","queues":{queues},"skills":{names}"#),
             skills: worker.skills,
             cancel_grace: worker.cancel_grace,
             pump: Pump::new(worker.pump),
@@ -289,16 +291,13 @@ impl Shift {
         }
     }
 
-    fn find(&self, task_id: &str, lease_token: &str) -> Option<Ticket> {
-        let is = |running: &Running| {
-            let task = running.context.task();
-            task.task_id == task_id && (lease_token.is_empty() || task.lease_token == lease_token)
-        };
-        self.running.iter().find(|(_, running)| is(running)).map(|(ticket, _)| *ticket)
+    /// What is under way of a task. One that was lost and came back is there twice, and the later one counts.
+    fn find(&self, is: impl Fn(&Task) -> bool) -> Option<Ticket> {
+        self.running.iter().filter(|(_, running)| is(running.context.task())).map(|(ticket, _)| *ticket).max()
     }
 
     fn follow(&mut self, directive: Directive) {
-        let Some(ticket) = self.find(&directive.task_id, &directive.lease_token) else { return };
+        let Some(ticket) = self.find(|task| task.task_id == directive.task_id) else { return };
         let Some(running) = self.running.get_mut(&ticket) else { return };
         match directive.kind.as_str() {
             "cancel" => running.context.stop(Stop::Cancelled),
@@ -326,9 +325,16 @@ impl Shift {
         }
     }
 
-    /// Somebody else has the attempt: the skill is told to end, and nothing is reported.
+    /// Somebody else has the attempt: the skill is told to end, and nothing is reported. It goes on where only what it said was
+    /// refused.
     fn disown(&mut self, rejected: &Rejected) {
-        let Some(ticket) = self.find(&rejected.task_id, &rejected.lease_token) else { return };
+        let is = |task: &Task| task.task_id == rejected.task_id && task.lease_token == rejected.lease_token;
+        let Some(ticket) = self.find(is) else { return };
+        if !rejected.ends_the_attempt() {
+            let Rejected { task_id, code, message, .. } = rejected;
+            tracing::warn!(task_id, code, message, "the server does not take what an attempt says of itself");
+            return;
+        }
         if let Some(running) = self.running.get(&ticket) {
             tracing::warn!(task = ?running.context, code = rejected.code, "the attempt is no longer this worker's");
             running.context.stop(Stop::Disowned);

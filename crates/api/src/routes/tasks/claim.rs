@@ -42,6 +42,7 @@ pub(super) struct ClaimBody {
 pub(super) async fn claim(State(state): State<AppState>, Body(body): Body<ClaimBody>) -> Result<Response> {
     let exchange = Exchange {
         worker: name("worker_id", &body.worker_id)?,
+        secret: None,
         queues: names("queues", &body.queues)?,
         every_org: false,
         skills: body.skills.as_deref().map(|skills| names("skills", skills)).transpose()?,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::harness::Run;
 use crate::codec;
-use crate::event::{Body, Event, Patched};
+use crate::event::{Body, Event, LeaseProof, Patched, StepRef};
 use crate::hash::Digest;
 use crate::plan::Plan;
 use crate::record::EventRow;
@@ -240,10 +240,11 @@ fn check_wake_up(run: &Run) {
         assert!(run.offered.is_empty() || state.status == RunStatus::Failed, "still in line\n{}", run.log());
     }
     let leased = state.running.iter().filter_map(|(step, running)| match running.kind {
-        RunningKind::Leased { nonce } => Some((*step, nonce)),
+        RunningKind::Leased { proof } => Some((*step, proof)),
         _ => None,
     });
-    assert!(leased.eq(run.leased.iter().map(|(step, nonce)| (*step, *nonce))), "leases\n{}", run.log());
+    let given = |(step, nonce): (&StepRef, &u64)| (*step, LeaseProof::new(state.run, run.tasks[step], *nonce));
+    assert!(leased.eq(run.leased.iter().map(given)), "leases\n{}", run.log());
 }
 
 fn check_counts(state: &RunState) {

@@ -1,10 +1,14 @@
 //! Steps in the hands of workers.
 
 use super::harness::{Run, code, json};
-use crate::event::{ErrorInfo, StepRef};
+use crate::codec;
+use crate::event::{Body, ErrorInfo, Event, LeaseHolder, LeaseProof, StepRef};
 use crate::id::TaskId;
-use crate::run::{Command, Outcome, Rejection, TaskRef};
+use crate::limits::Limits;
+use crate::record::EventRow;
+use crate::run::{CHECKPOINT_FORMAT, Command, Context, Outcome, Rejection, RunState, TaskRef, decide};
 use crate::status::RunStatus::{Cancelled, Completed, Failed, Paused, Running};
+use crate::time::Timestamp;
 
 const TWO: &str = "steps: {a: {skill: x, retry: {max_attempts: 2, backoff_ms: 0}}, b: {skill: x, depends_on: [a]}}";
 
@@ -175,4 +179,45 @@ fn a_retry_that_is_in_line_leaves_it_when_the_step_or_the_run_ends() {
         assert!(!run.offered.contains(&run.step("a")), "{end}");
         assert!(run.timers.is_empty(), "{end}");
     }
+}
+
+/// The rows of a run's log.
+fn rows(run: &Run) -> Vec<EventRow> {
+    codec::encode_all(&run.events, run.state.run, &run.plan, Timestamp(0))
+}
+
+#[test]
+fn the_log_does_not_tell_what_an_answer_must_carry() {
+    let mut run = Run::start(TWO, "{}");
+    run.entropy = 0xFACE_0FF0_0000_0000;
+    let (task, nonce) = lease(&mut run, "a");
+    let told = |nonce: u64| rows(&run).iter().any(|row| row.data.as_str().contains(&format!("{nonce:x}")));
+    assert!(nonce > 1 << 60 && !told(nonce), "{}", run.log());
+    // What it does tell is good for nothing.
+    let Some(Body::StepStarted(started)) = run.events.last().map(|event| event.body.clone()) else {
+        panic!("no start")
+    };
+    let Some(LeaseHolder { proof: LeaseProof::Hash(hash), .. }) = started.lease else { panic!("no hash") };
+    assert!(told(hash));
+    assert_eq!(code(report(&mut run, task, hash, completed())), "stale_attempt");
+    report(&mut run, task, nonce, completed()).unwrap();
+}
+
+#[test]
+fn a_lease_that_an_older_log_has_with_its_nonce_goes_on() {
+    let mut run = Run::start(TWO, "{}");
+    let (task, nonce) = lease(&mut run, "a");
+    let older = rows(&run).into_iter().map(|row| match &*row.event_type {
+        "StepStarted" => EventRow { data: json(&format!(r#"{{"worker_id":"w","lease":"{nonce:016x}"}}"#)), ..row },
+        _ => row,
+    });
+    let events: Vec<Event> = older.map(|row| codec::decode(&row, &run.plan).unwrap()).collect();
+    let state = RunState::begin(run.state.run, run.plan.clone(), &events[0]).unwrap().replay(&events[1..]).unwrap();
+    let bytes = state.to_checkpoint();
+    let mut state = RunState::from_checkpoint(run.state.run, run.plan.clone(), CHECKPOINT_FORMAT, &bytes).unwrap();
+    let limits = Limits::default();
+    let context = Context::new(run.now, 1, &limits);
+    let report = |nonce| Command::Report { task, nonce, outcome: completed() };
+    assert_eq!(code(decide(&mut state, report(nonce + 1), &context).map(drop)), "stale_attempt");
+    assert!(!decide(&mut state, report(nonce), &context).unwrap().events.is_empty());
 }

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,7 +73,13 @@ class Exchange:
     ) -> None:
         self._pool = Pool(server, _SLACK)
         self._headers = {**headers, **JSON_BODY}
-        who = encode({"worker_id": worker_id, "queues": list(queues), "skills": list(skills)})
+        # Others know the name of a worker; who says the secret as well is the worker itself.
+        who = encode({
+            "worker_id": worker_id,
+            "worker_secret": secrets.token_hex(32),
+            "queues": list(queues),
+            "skills": list(skills),
+        })
         self._who = who.removesuffix("}")
 
     async def call(self, capacity: int, wait_ms: int, batch: Batch) -> dict[str, Any]:

@@ -40,6 +40,8 @@ _MOMENT = 0.001
 _PASSING = (NoServer, ServerError, TooMany, Conflict)
 # Why a server does not take the files of a result.
 _FILES = ("artifact_missing", "artifact_exists", "bad_artifact", "too_many_artifacts", "no_blob_store")
+# What a heartbeat may be refused with that keeps its lease.
+_UNSAID = ("progress_too_large", "bad_progress", "secret_unavailable")
 # Errors that something in the call may be the reason of.
 _UNFIT = (BadRequest, Refused, TooLarge)
 
@@ -297,11 +299,11 @@ class Pump:
     # What comes from the server
 
     def _take(self, batch: Batch, answer: Mapping[str, Any]) -> bool:
-        paused = {_key(one) for one in answer.get("directives") or () if one.get("kind") == "pause"}
+        paused = {one.get("task_id") for one in answer.get("directives") or () if one.get("kind") == "pause"}
         for held in batch.beats:
             held.landed()
             # There is no word for going on: a heartbeat simply no longer has the pause.
-            held.context._paused = held.key in paused
+            held.context._paused = held.key[0] in paused
         for directive in answer.get("directives") or ():
             self._obey(directive)
         for refused in answer.get("rejected") or ():
@@ -327,7 +329,9 @@ class Pump:
         return False
 
     def _obey(self, directive: Mapping[str, Any]) -> None:
-        held = self._held.get(_key(directive))
+        # One that was lost and came back is there twice, and the later one counts.
+        of_task = (held for held in reversed(self._held.values()) if held.key[0] == directive.get("task_id"))
+        held = next(of_task, None)
         if held is None:
             return
         match directive.get("kind"):
@@ -344,7 +348,11 @@ class Pump:
         key = _key(refused)
         log.info("task %s: %s: %s", key[0], refused.get("code"), refused.get("message"))
         held = self._held.get(key)
-        if held:
+        if held and refused.get("code") in _UNSAID:
+            # The lease goes on; only what the attempt says of itself is not taken.
+            log.warning("task %s: %s", key[0], refused.get("message"))
+            held.context._progress = None
+        elif held:
             held.lost = True
             held.context._cancelled = True
             self._beats.ended(held)
