@@ -1,7 +1,7 @@
 //! Logs: one set-up for all verbs. They go to standard error, as text for people or as one JSON object per line.
 
 use std::fmt;
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use milepost_engine::{Clock as _, SystemClock};
@@ -15,6 +15,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::values::LogFormat;
+use crate::output::plain;
 
 /// Lines are JSON. Not known for sure before a server has read its file, and that may already have something to say.
 static JSON: AtomicBool = AtomicBool::new(false);
@@ -27,8 +28,8 @@ pub(crate) fn start(verbose: u8, default: &str, format: LogFormat) {
         _ => "debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    logs.with_ansi(std::io::stderr().is_terminal()).event_format(Lines::default()).init();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Filtered::default);
+    logs.with_ansi(io::stderr().is_terminal()).event_format(Lines::default()).init();
     set_format(format);
 }
 
@@ -39,6 +40,27 @@ pub(crate) fn set_format(format: LogFormat) {
         std::panic::set_hook(Box::new(log_panic));
     }
     JSON.store(json, Ordering::Relaxed);
+}
+
+/// Standard error, for lines that quote others.
+#[derive(Default)]
+struct Filtered;
+
+impl Write for Filtered {
+    /// Lines come whole.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        let filtered = match JSON.load(Ordering::Relaxed) {
+            true => plain::escaped(&text),
+            false => plain::shown(&text, io::stderr().is_terminal()),
+        };
+        io::stderr().write_all(filtered.as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
 }
 
 /// A panic is a line like any other.

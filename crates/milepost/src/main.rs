@@ -17,12 +17,13 @@ mod server;
 mod target;
 mod wire;
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use context::{Context, Globals};
+use output::plain;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -127,10 +128,17 @@ async fn carry_out(verb: Verb, context: Context) -> anyhow::Result<ExitCode> {
 
 /// A line for programs or people to read, on standard output. A reader that has gone away is no reason to stop a run.
 fn print_line(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
+    // Tables go by the terminal, texts by what its user wants of it.
+    let styled = console::colors_enabled() || std::io::stdout().is_terminal();
+    let _ = writeln!(std::io::stdout(), "{}", plain::shown(line, styled));
+}
+
+/// JSON for programs, on standard output.
+fn print_json(json: &str) {
+    let _ = writeln!(std::io::stdout(), "{}", plain::escaped(json));
 }
 
 /// A line for people, on standard error.
 fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", plain::shown(line, console::colors_enabled_stderr()));
 }

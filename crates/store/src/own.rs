@@ -144,7 +144,8 @@ mod tests {
         for (of_folder, of_file, open) in
             [(0o700, 0o644, false), (0o755, 0o644, true), (0o755, 0o600, false), (0o755, 0o660, false)]
         {
-            (set(root.path(), of_folder), set(&file, of_file));
+            set(root.path(), of_folder);
+            set(&file, of_file);
             assert_eq!(open_to_all(&file), open, "{of_folder:o} {of_file:o}");
         }
     }

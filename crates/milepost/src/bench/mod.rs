@@ -199,7 +199,7 @@ impl Bench {
                 Scenario::Reuse => reuse::reuse(store, self.steps).await?,
                 _ => definitions::definitions(store, self.runs).await?,
             };
-            crate::print_line(&line.to_string());
+            crate::print_json(&line.to_string());
             return Ok(ExitCode::SUCCESS);
         }
         if self.worker != Worker::Inline {
@@ -248,7 +248,7 @@ impl Bench {
             limit_ratio: limit.map(|limit| round(total_steps / driven.wall_s / limit)),
             ..self.report(recorder.kind(), &driven)
         };
-        crate::print_line(&serde_json::to_string(&report)?);
+        crate::print_json(&serde_json::to_string(&report)?);
         Ok(ExitCode::SUCCESS)
     }
 
@@ -306,7 +306,7 @@ impl Bench {
             ready_to_started_p99_ms: remote.delay_ms.map(|(_, p99)| round(p99)),
             ..self.report(kind(database), &remote.driven)
         };
-        crate::print_line(&serde_json::to_string(&report)?);
+        crate::print_json(&serde_json::to_string(&report)?);
         Ok(ExitCode::SUCCESS)
     }
 
@@ -338,7 +338,7 @@ impl Bench {
         report["store"] = kind(database).into();
         report["prefill"] = self.prefill.into();
         report["second_node"] = self.second_node.into();
-        crate::print_line(&report.to_string());
+        crate::print_json(&report.to_string());
         Ok(ExitCode::SUCCESS)
     }
 
@@ -353,7 +353,7 @@ impl Bench {
             "events": events,
             "p50_ms": round(loads.percentile_ms(50)), "p99_ms": round(loads.percentile_ms(99)),
         });
-        crate::print_line(&line.to_string());
+        crate::print_json(&line.to_string());
         engine.shutdown().await;
         Ok(ExitCode::SUCCESS)
     }
@@ -370,7 +370,7 @@ impl Bench {
             "peer": "milepost", "scenario": "sleep", "runs": self.runs, "cpu_percent": round(share),
             "rss_mib": round(measure::rss_mib()), "peak_rss_mib": round(measure::peak_rss_mib()),
         });
-        crate::print_line(&line.to_string());
+        crate::print_json(&line.to_string());
         engine.shutdown().await;
         Ok(ExitCode::SUCCESS)
     }

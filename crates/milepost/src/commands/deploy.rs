@@ -52,7 +52,7 @@ impl Deploy {
         backend.close().await;
         for deployed in &deployed? {
             match context.is_json() {
-                true => crate::print_line(&one_line(deployed)?),
+                true => crate::print_json(&one_line(deployed)?),
                 false => crate::print_line(&in_words(deployed)),
             }
         }

@@ -175,7 +175,7 @@ impl Dev {
         crate::say(&banner(server, config, is_taken.then_some(self.listen), access));
         match context.is_json() {
             // One line, on a terminal, too.
-            true => crate::print_line(&server.ready(config).to_string()),
+            true => crate::print_json(&server.ready(config).to_string()),
             false => crate::print_line(&format!("listening on {}", server.url)),
         }
     }

@@ -93,7 +93,7 @@ impl Worker {
             let ready = json!({
                 "worker_id": id, "server": url, "queues": queues, "skills": skills, "concurrency": concurrency,
             });
-            return crate::print_line(&ready.to_string());
+            return crate::print_json(&ready.to_string());
         }
         crate::say(&format!("worker {id} for {url}, queue {}, {concurrency} at once", queues.join(", ")));
         crate::print_line(&format!("working with {}", skills.join(", ")));

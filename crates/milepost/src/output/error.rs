@@ -7,6 +7,7 @@ use milepost_engine::EngineError;
 use milepost_store::StoreError;
 use serde_json::{Value, json};
 
+use super::plain;
 use super::problems::BadDocument;
 use crate::context::Format;
 
@@ -84,7 +85,7 @@ pub(crate) fn report(error: &anyhow::Error, format: Format) {
             if let Some(refusal) = error.downcast_ref::<Refusal>().filter(|refusal| !refusal.conflicts.is_empty()) {
                 value["conflicts"] = refusal.conflicts.clone().into();
             }
-            crate::say(&format!("{value}"));
+            crate::say(&plain::escaped(&value.to_string()));
         }
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod diff;
 pub(crate) mod error;
 pub(crate) mod explanation;
 pub(crate) mod moves;
+pub(crate) mod plain;
 pub(crate) mod plan;
 pub(crate) mod problems;
 pub(crate) mod run;
@@ -32,7 +33,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
         true => serde_json::to_string_pretty(&serde_json::to_value(value)?)?,
         false => one_line(value)?,
     };
-    crate::print_line(&text);
+    crate::print_json(&text);
     Ok(())
 }
 

@@ -11,6 +11,7 @@ mod tree;
 use std::io::IsTerminal as _;
 
 use crate::backend::logs::Line;
+use crate::output::plain::plain;
 pub(crate) use follow::{Ended, Follower, Interrupt};
 use happening::Happening;
 use lines::Lines;
@@ -46,7 +47,7 @@ impl Screen {
 
     /// A line of a step's own.
     fn log(&mut self, line: &Line) {
-        self.note(&format!("{} | {}", line.step_id, line.text));
+        self.note(&format!("{} | {}", line.step_id, plain(&line.text)));
     }
 
     /// A word to the person who watches.

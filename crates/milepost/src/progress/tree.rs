@@ -6,6 +6,7 @@ use milepost_core::time::Timestamp;
 
 use super::model::{Items, Model, Step};
 use super::outline::Outline;
+use crate::output::plain::{plain, shown};
 use crate::output::{table, time};
 
 const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
@@ -40,21 +41,21 @@ impl Tree {
     pub(super) fn draw(&mut self, model: &Model) {
         let _ = self.term.clear_last_lines(self.drawn);
         for line in self.said.drain(..) {
-            let _ = self.term.write_line(&line);
+            let _ = self.term.write_line(&shown(&line, true));
         }
         self.frame += 1;
         let (rows, columns) = self.term.size();
         let lines = self.lines(model, usize::from(rows).saturating_sub(2).max(3), time::now());
         for line in &lines {
-            let _ = self.term.write_line(&truncate_str(line, usize::from(columns).max(20) - 1, "…"));
+            let _ = self.term.write_line(&truncate_str(&shown(line, true), usize::from(columns).max(20) - 1, "…"));
         }
         self.drawn = lines.len();
         let _ = self.term.flush();
     }
 
     fn lines(&self, model: &Model, room: usize, now: Timestamp) -> Vec<String> {
-        let shown = shown(model, room - 1);
-        let mut lines: Vec<String> = shown.iter().map(|index| self.line(model, *index, now)).collect();
+        let chosen = chosen(model, room - 1);
+        let mut lines: Vec<String> = chosen.iter().map(|index| self.line(model, *index, now)).collect();
         let counts = format!(
             "{} of {} steps completed, {} running, {} failed, {} skipped",
             model.count(StepStatus::Completed),
@@ -103,7 +104,7 @@ fn detail(step: &Step, now: Timestamp) -> String {
     }
     parts.extend(step.waits_for.as_ref().map(|signal| format!("waits for the signal {signal}")));
     parts.extend(step.skip_reason.clone().filter(|_| step.status == StepStatus::Skipped));
-    parts.extend(step.error.as_ref().map(|error| error.replace('\n', " ")));
+    parts.extend(step.error.as_ref().map(|error| plain(error).into_owned()));
     style(parts.join("  ")).dim().for_stderr().to_string()
 }
 
@@ -114,7 +115,7 @@ pub(super) fn counter(items: &Items) -> String {
 }
 
 /// All steps in their order if there is room, else those where something happens.
-fn shown(model: &Model, room: usize) -> Vec<usize> {
+fn chosen(model: &Model, room: usize) -> Vec<usize> {
     let mut chosen: Vec<usize> = (0..model.steps.len()).collect();
     if chosen.len() <= room {
         return chosen;
@@ -175,8 +176,8 @@ mod tests {
         let steps: String = (0..50).map(|n| format!("  s{n:02}: {{skill: noop}}\n")).collect();
         let mut model = model(&format!("name: t\nsteps:\n{steps}"));
         model.apply(&happening("s30", 0, started(None)));
-        let shown = shown(&model, 3);
-        assert_eq!(shown.len(), 3);
-        assert!(shown.contains(&30));
+        let chosen = chosen(&model, 3);
+        assert_eq!(chosen.len(), 3);
+        assert!(chosen.contains(&30));
     }
 }

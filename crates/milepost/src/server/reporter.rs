@@ -11,6 +11,7 @@ use milepost_engine::view::RunSummary;
 use milepost_engine::{Engine, EngineError, list_runs};
 use milepost_store::rows::RunFilter;
 
+use crate::output::plain::plain;
 use crate::output::{table, time};
 
 /// How often the newest runs are looked at, and how many of them: more than that nobody can read.
@@ -71,9 +72,4 @@ fn told(run: &RunSummary) -> String {
     let error = run.error.as_ref().map(|error| format!(": {}", plain(&error.message)));
     let (id, workflow) = (style(run.run_id).dim().for_stderr(), plain(&run.workflow));
     format!("run {id} {workflow} {status}{}{}", took.unwrap_or_default(), error.unwrap_or_default())
-}
-
-/// What a step said, on one line and without a terminal's control codes.
-fn plain(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }

@@ -256,3 +256,67 @@ fn every_verb_explains_itself_with_examples() {
         assert!(examples.lines().count() >= 2, "{verb:?}: {}", ran.out);
     }
 }
+
+#[test]
+fn what_others_wrote_does_not_reach_the_terminal_as_orders() {
+    let place = Place::new();
+    // A title, a colour, a C1 control, and the direction of writing.
+    let orders = r"\033]0;pwned\007 \033[31mred\033[0m \302\2332J \342\200\256back";
+    let file = place.file(
+        "hostile.yaml",
+        &format!(
+            "name: hostile\non_failure: continue\nsteps:\n  says: {{skill: shell, input: {{command: \"printf '{0}'\"}}}}\n  \
+             fails: {{skill: shell, input: {{command: \"printf '{0}' >&2; false\"}}}}\n",
+            orders.replace('\\', "\\\\")
+        ),
+    );
+    let payload = json!({ "p": "\u{1b}[2J\u{9b}2J\u{202e}" }).to_string();
+    let obeyed = |text: &str| text.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}']);
+    let run = place.run(&["run", &file, "--payload", &payload]);
+    assert_eq!(run.code, 1, "{}", run.err);
+    assert!(run.err.contains("pwned") && run.err.contains("back"), "it is shown: {}", run.err);
+    assert!(!obeyed(&run.out) && !obeyed(&run.err), "{}{}", run.out, run.err);
+    let verbs: [&[&str]; 5] = [
+        &["runs", "logs", "last"],
+        &["runs", "show", "last"],
+        &["runs", "show", "last", "--step", "fails"],
+        &["runs", "events", "last"],
+        &["runs", "list"],
+    ];
+    for verb in verbs {
+        for format in ["text", "json"] {
+            let ran = place.run(&[verb, &["-o", format]].concat());
+            assert_eq!(ran.code, 0, "{}", ran.err);
+            assert!(!ran.out.is_empty() && !obeyed(&ran.out) && !obeyed(&ran.err), "{verb:?} {}", ran.out);
+        }
+        let coloured = place.command(verb).env("CLICOLOR_FORCE", "1").output().unwrap();
+        let out = String::from_utf8_lossy(&coloured.stdout).replace("\u{1b}[", "");
+        assert!(!obeyed(&out), "{verb:?} {out}");
+    }
+    let logs = place.run(&["runs", "logs", "last", "-o", "json"]).out;
+    let line: Value = serde_json::from_str(logs.lines().find(|line| line.contains("says")).unwrap()).unwrap();
+    assert!(line["text"].as_str().unwrap().ends_with("\u{202e}back"), "programs get it as it was kept: {line}");
+    assert_eq!(place.json(&["runs", "show", "last"])["payload"].to_string(), payload);
+}
+
+#[test]
+fn doctor_warns_of_files_that_everybody_can_read() {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new();
+    place.run_json(&example("chain.yaml"), &[]);
+    assert_eq!(place.json(&["doctor"])["warnings"], Value::Null);
+    let database = place.path().join(".milepost/milepost.db");
+    std::fs::set_permissions(&database, Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(place.json(&["doctor"])["warnings"], Value::Null, "its folder is closed");
+    for (path, mode) in [(place.path(), 0o755), (&place.path().join(".milepost"), 0o755)] {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    let warnings = place.json(&["doctor"])["warnings"].clone();
+    assert_eq!(warnings[0]["code"], "open_to_all", "{warnings}");
+    let message = warnings[0]["message"].as_str().unwrap();
+    assert!(message.ends_with("; chmod o-rwx .milepost/milepost.db"), "{message}");
+    // Whoever opens it to write closes it.
+    place.run_json(&example("chain.yaml"), &[]);
+    assert_eq!(place.json(&["doctor"])["warnings"], Value::Null);
+}

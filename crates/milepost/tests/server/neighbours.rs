@@ -1,6 +1,6 @@
 //! `milepost dev` on a machine with other users.
 
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -156,4 +156,78 @@ fn a_note_of_somebody_else_is_passed_over_aloud() {
         let ran = place.run(&["run", "nothing"]);
         assert!(ran.err.contains("it belongs to user 65534 and not to you"), "{}", ran.err);
     }
+}
+
+/// All files and folders of a server, with what everybody else may do with them.
+fn modes(folder: &Path) -> Vec<(String, u32)> {
+    let mut modes = vec![(path(folder).to_owned(), std::fs::metadata(folder).unwrap().mode() & 0o777)];
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => modes.extend(self::modes(&entry.path())),
+            false => modes.push((path(&entry.path()).to_owned(), entry.metadata().unwrap().mode() & 0o777)),
+        }
+    }
+    modes
+}
+
+fn is_closed(modes: &[(String, u32)]) -> bool {
+    modes.iter().all(|(_, mode)| mode & 0o077 == 0)
+}
+
+#[test]
+fn what_a_server_keeps_is_its_users_alone() {
+    let place = Place::new();
+    let data = place.path().join(".milepost");
+    let server = place.dev(&[]);
+    let run = server.start_run(&shell(r#"printf '{"s": "%0400000d"}' 1; echo secret > $MILEPOST_ARTIFACTS/file"#));
+    assert_eq!(server.ended_run(&run)["status"], "completed");
+    let kept = modes(&data);
+    assert!(kept.iter().any(|(path, _)| path.contains("/blobs/")), "{kept:?}");
+    assert!(kept.iter().any(|(path, _)| path.ends_with("-wal")) && kept.len() > 8, "{kept:?}");
+    assert!(is_closed(&kept), "{kept:?}");
+    server.stop();
+    // As versions before this one left it.
+    for (path, mode) in modes(&data) {
+        let wide = if mode & 0o100 == 0 { 0o644 } else { 0o755 };
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(wide)).unwrap();
+    }
+    std::fs::set_permissions(data.join("secrets.key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let server = place.dev(&[]);
+    let kept = modes(&data);
+    let named = |name: &str| kept.iter().filter(|(path, _)| path.ends_with(name)).cloned().collect::<Vec<_>>();
+    for name in [".milepost", "milepost.db", "milepost.db-wal", "milepost.db-shm", "milepost.db.nodes", "server.json"] {
+        assert!(!named(name).is_empty() && is_closed(&named(name)), "{name}: {kept:?}");
+    }
+    if is_root() {
+        let read = as_nobody("cat").arg(data.join("milepost.db")).output().unwrap();
+        assert!(!read.status.success());
+    }
+    assert_eq!(server.get(&format!("/api/v1/runs/{run}")).status, 200);
+}
+
+#[test]
+fn secrets_that_everybody_can_read_are_refused() {
+    let place = Place::new();
+    let mode = |name: &str, mode: u32| {
+        std::fs::set_permissions(place.path().join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    place.file("milepost.toml", "listen = '127.0.0.1:0'\n[push]\nsigning_secret = '0123456789abcdef'\n");
+    mode("milepost.toml", 0o644);
+    let refused = place.run(&["serve"]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.err.contains("the configuration milepost.toml has secrets in it"), "{}", refused.err);
+    assert!(refused.err.contains("help: chmod 600 milepost.toml"), "{}", refused.err);
+    assert!(!place.path().join(".milepost").exists(), "nothing was made");
+    mode("milepost.toml", 0o600);
+    place.serve(&[]).stop();
+    assert_eq!(place.run(&["secrets", "keygen", "--out", "own.key"]).code, 0);
+    mode("own.key", 0o644);
+    let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
+    let refused = super::ended({
+        command.env("MILEPOST_SECRETS_KEY_FILE", "own.key");
+        command
+    });
+    assert_eq!(refused.code, 2);
+    assert!(refused.err.contains("the key file own.key has secrets in it"), "{}", refused.err);
 }

@@ -59,7 +59,7 @@ fn print(key: &CacheKey) -> anyhow::Result<()> {
     }
     if let Some(made_of) = &key.made_of {
         table::heading("made of");
-        crate::print_line(&serde_json::to_string_pretty(&made_of.to_value())?);
+        crate::print_json(&serde_json::to_string_pretty(&made_of.to_value())?);
     }
     Ok(())
 }

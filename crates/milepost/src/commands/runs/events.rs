@@ -79,7 +79,7 @@ impl Events {
                 Fed::Note(text) => crate::say(&text),
                 Fed::Events(events) if context.is_json() => {
                     for event in &events {
-                        crate::print_line(&serde_json::to_string(event)?);
+                        crate::print_json(&serde_json::to_string(event)?);
                     }
                 }
                 Fed::Events(events) => events.iter().for_each(|event| crate::print_line(&line(event))),

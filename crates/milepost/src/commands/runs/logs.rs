@@ -10,7 +10,8 @@ use super::{resolve, signal};
 use crate::backend::Backend;
 use crate::backend::logs::{Heard, PAGE, Pace};
 use crate::context::Context;
-use crate::output::time;
+use crate::output::plain::plain;
+use crate::output::{one_line, time};
 use crate::wire::{LogLine, Said};
 
 /// How often it is seen whether there is more.
@@ -75,7 +76,7 @@ impl ShowLogs {
             let page = backend.log_page(run, self.step.as_deref(), cursor.as_deref(), PAGE).await?;
             for line in page.items.iter().filter(|line| heard.is_new(&line.value)) {
                 match context.is_json() {
-                    true => crate::print_line(&crate::output::one_line(line)?),
+                    true => crate::print_json(&one_line(line)?),
                     false => crate::print_line(&self.in_words(line)),
                 }
             }
@@ -90,11 +91,12 @@ impl ShowLogs {
     fn in_words(&self, line: &Said<LogLine>) -> String {
         let line = &line.value;
         let at = line.at.map(|at| format!("{} ", time::clock_time(at))).unwrap_or_default();
+        let text = plain(&line.text);
         let attempt = if line.logical_attempt > 1 { format!("#{}", line.logical_attempt) } else { String::new() };
         match (&self.step, attempt.is_empty()) {
-            (Some(_), true) => format!("{at}{}", line.text),
-            (Some(_), false) => format!("{at}{attempt} | {}", line.text),
-            (None, _) => format!("{at}{}{attempt} | {}", line.step_id, line.text),
+            (Some(_), true) => format!("{at}{text}"),
+            (Some(_), false) => format!("{at}{attempt} | {text}"),
+            (None, _) => format!("{at}{}{attempt} | {text}", line.step_id),
         }
     }
 }
