@@ -209,7 +209,9 @@ mod tests {
     async fn work_that_never_ends_is_given_up_and_keeps_its_place() {
         let work = Work::new(1, Duration::from_millis(20));
         let (release, held) = mpsc::channel::<()>();
-        let hang = move || drop(held.recv());
+        let hang = move || {
+            let _ = held.recv();
+        };
         assert_eq!(work.run(Lane::Payloads, hang).await, Err(WorkError::TooLong(Duration::from_millis(20))));
         assert_eq!(work.run(Lane::Payloads, || ()).await, Err(WorkError::Busy));
         assert_eq!(work.run(Lane::Documents, || 7).await, Ok(7), "another lane has places of its own");

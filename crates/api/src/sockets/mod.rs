@@ -92,7 +92,8 @@ fn find(_local: SocketAddr, _remote: SocketAddr) -> Option<Row> {
     None
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use std::net::TcpStream;
 
