@@ -229,7 +229,7 @@ fn a_schema_that_refers_elsewhere() {
     check(
         "name: x\nparams: {$ref: 'http://example.com/x.json'}\nsteps: {a: {skill: noop}}",
         &[
-            "bad_schema 2:9 /params: not a JSON Schema: Resource 'http://example.com/x.json' is not present in a registry and retrieving it failed: references to other documents are not followed",
+            "bad_schema 2:9 /params: not a JSON Schema: `http://example.com/x.json` refers to another document, and those are not read; put the schema into `$defs`",
         ],
     );
 }

@@ -1,0 +1,107 @@
+//! The JSON Schema of a payload, compiled once per plan.
+
+mod extent;
+mod meter;
+
+use std::fmt;
+
+use jsonschema::{PatternOptions, Retrieve, Uri, ValidationError, Validator};
+use serde_json::Value;
+
+use self::meter::{Metered, Part, within};
+use super::Problem;
+use crate::text;
+
+/// Beyond this many, a payload's further problems are not reported.
+const MAX_PROBLEMS: usize = 100;
+/// Where a problem is, and what it is, in bytes.
+const MAX_TEXT: usize = 500;
+/// What a check may spend: about a second, however its schema branches.
+const WORK: u64 = 200_000_000;
+/// What a check without many branches may spend: looks at parts of the payload.
+const MAX_LOOKS: u64 = 50_000_000;
+/// Looks to find all problems of a payload that does not fit: each may leave a problem in memory.
+const LOOKS_FOR_ALL: u64 = 500_000;
+/// Memory of all compiled patterns of a schema, and of one.
+const PATTERNS_BYTES: usize = 128 << 20;
+const PATTERN_BYTES: std::ops::RangeInclusive<usize> = 32 << 10..=4 << 20;
+/// Steps of a pattern that looks around itself or back, per text.
+const BACKTRACKS: usize = 10_000;
+
+/// A compiled schema. References to other documents are refused when it is compiled: nothing is fetched.
+pub struct PayloadSchema {
+    validator: Validator<Metered>,
+    /// Looks at parts of a payload that a check may take.
+    looks: u64,
+}
+
+/// Fetches nothing.
+struct Nothing;
+
+impl Retrieve for Nothing {
+    fn retrieve(&self, _: &Uri<String>) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+        Err("references to other documents are not followed".into())
+    }
+}
+
+impl fmt::Debug for PayloadSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PayloadSchema")
+    }
+}
+
+impl PayloadSchema {
+    pub(super) fn compile(schema: &Value) -> Result<PayloadSchema, String> {
+        let measures = extent::measure(schema)?;
+        let pattern_bytes =
+            (PATTERNS_BYTES / measures.patterns.max(1)).clamp(*PATTERN_BYTES.start(), *PATTERN_BYTES.end());
+        let patterns = PatternOptions::fancy_regex()
+            .backtrack_limit(BACKTRACKS)
+            .size_limit(pattern_bytes)
+            .dfa_size_limit(pattern_bytes);
+        let options = jsonschema::options_for::<Metered>().with_retriever(Nothing).with_pattern_options(patterns);
+        let validator = options.build(schema).map_err(|error| text::clean(error.to_string(), MAX_TEXT))?;
+        Ok(PayloadSchema { validator, looks: (WORK / measures.branches).min(MAX_LOOKS) })
+    }
+
+    /// What is wrong with a payload; empty when it fits. Values are not repeated in the messages.
+    #[must_use]
+    pub fn check(&self, payload: &Value) -> Vec<Problem> {
+        let whole = Part(payload);
+        match within(self.looks, || self.validator.is_valid(whole)) {
+            Ok(true) => return Vec::new(),
+            Ok(false) => {}
+            Err(_) => {
+                return vec![problem(
+                    "the check takes too much work; make the payload smaller, or `params` simpler".to_owned(),
+                    String::new(),
+                )];
+            }
+        }
+        let shown = |error: ValidationError<'_>| {
+            problem(error.masked_with("the value").to_string(), error.instance_path().to_string())
+        };
+        let all = within(LOOKS_FOR_ALL.min(self.looks), || {
+            self.validator.iter_errors(whole).take(MAX_PROBLEMS).map(shown).collect::<Vec<_>>()
+        });
+        let first = || within(LOOKS_FOR_ALL.min(self.looks), || self.validator.validate(whole).err().map(shown));
+        match all.or_else(|_| first().map(|first| first.into_iter().collect())) {
+            Ok(problems) if !problems.is_empty() => problems,
+            _ => vec![problem("the payload is too large to say where".to_owned(), String::new())],
+        }
+    }
+}
+
+fn problem(message: String, path: String) -> Problem {
+    Problem {
+        code: "payload_invalid",
+        message: text::clean(message, MAX_TEXT),
+        path: text::clean(path, MAX_TEXT),
+        line: None,
+        column: None,
+        suggestion: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
