@@ -215,7 +215,7 @@ impl Drop for Guest {
 }
 
 /// Whose connections count together: one address, or the network that one household of IPv6 has.
-fn network(peer: IpAddr) -> IpAddr {
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

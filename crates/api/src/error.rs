@@ -177,6 +177,13 @@ impl From<StoreError> for Problem {
     }
 }
 
+/// What an answer refuses its caller for, at hand for the security log.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: String,
+    pub(crate) detail: String,
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = self.status();
@@ -185,6 +192,9 @@ impl IntoResponse for Problem {
         }
         let body = serde_json::to_vec(&self).unwrap_or_else(|_| json!({ "status": self.status }).to_string().into());
         let mut response = (status, body).into_response();
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            response.extensions_mut().insert(Refusal { code: self.code, detail: self.detail });
+        }
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         match status {

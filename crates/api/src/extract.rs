@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::error::{Problem, Result};
-use crate::state::AppState;
+use crate::state::{Actors, AppState};
 
 /// A JSON body. Anything else is refused: a page of another site cannot send JSON without being asked for it first.
 pub(crate) struct Body<T>(pub(crate) T);
@@ -270,8 +270,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     }
 }
 
-/// Who does it: the name of the token, else `Milepost-Actor`, as they say. Nobody calls themselves by the name of a token
-/// that they do not have.
+/// Who does it: the name of the token. Only a server that is one person's, and asks for no token, believes `Milepost-Actor`;
+/// everywhere else that header counts for nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Actor(pub(crate) Option<String>);
 
@@ -282,18 +282,23 @@ impl FromRequestParts<AppState> for Actor {
         if let Some(actor) = parts.extensions.get::<Actor>() {
             return Ok(actor.clone());
         }
-        let Some(value) = parts.headers.get("milepost-actor") else { return Ok(Actor(None)) };
-        let name = std::str::from_utf8(value.as_bytes()).unwrap_or_default().trim();
-        if state.settings.tokens.iter().any(|token| token.name.as_deref() == Some(name)) {
-            let detail = format!("`{name}` is the name of a token that you did not send; send that, or another name");
-            return Err(Problem::new(StatusCode::FORBIDDEN, "actor_taken", detail));
+        let settings = &state.settings;
+        let Actors::Said { otherwise } = &settings.actors else { return Ok(Actor(None)) };
+        if !settings.tokens.is_empty() {
+            return Ok(Actor(None));
         }
+        let bad =
+            |fault: &str| Problem::bad_request("bad_actor", format!("Milepost-Actor {fault}; send a name, as UTF-8"));
+        let mut values = parts.headers.get_all("milepost-actor").iter();
+        let value = match (values.next(), values.next()) {
+            (None, _) => return Ok(Actor(otherwise.clone())),
+            (Some(value), None) => value,
+            (Some(_), Some(_)) => return Err(bad("is there more than once")),
+        };
+        let name = std::str::from_utf8(value.as_bytes()).unwrap_or_default().trim();
         match name_fault(name, state.engine.limits().name_chars) {
             None => Ok(Actor(Some(name.to_owned()))),
-            Some(fault) => {
-                let detail = format!("Milepost-Actor {fault}; send a name, as UTF-8");
-                Err(Problem::bad_request("bad_actor", detail))
-            }
+            Some(fault) => Err(bad(&fault.to_string())),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::doorway;
 use crate::error::{Problem, Result};
 use crate::extract::Actor;
 use crate::headers;
+use crate::security::Asked;
 use crate::state::AppState;
 use crate::token::{KnownToken, TokenHash};
 
@@ -25,10 +26,12 @@ const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Lets a request through, with its whole body, or answers it.
 pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let asked = Asked::of(request.method(), request.extensions());
     let mut response = match admitted(&state, request).await {
         Ok((request, _room)) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
+    state.security.note(&asked, &response);
     headers::complete(&mut response);
     response
 }

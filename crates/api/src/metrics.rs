@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request};
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use metrics::Gauge;
@@ -64,9 +64,24 @@ const LET_GO: Metric = Metric::counter(
     "Connections that the server closed by itself: `full`, `head`, `idle`, `stalled`.",
 );
 
+const REFUSED: Metric = Metric::counter(
+    "milepost_http_refused_total",
+    &["status", "code"],
+    "Requests that were answered with 401 or 403, by the code of the answer: `unauthorized`, `tag_protected`, …",
+);
+
 /// The metrics of the HTTP side. Those of the engine are in `milepost_engine::telemetry::metrics`.
-pub const HTTP_METRICS: &[&Metric] =
-    &[&REQUESTS, &REQUEST_SECONDS, &CONNECTIONS, &LET_GO, &STREAMS, &OPEN_RUNS, &OUTBOX_PENDING, &DEAD_LETTERS];
+pub const HTTP_METRICS: &[&Metric] = &[
+    &REQUESTS,
+    &REQUEST_SECONDS,
+    &REFUSED,
+    &CONNECTIONS,
+    &LET_GO,
+    &STREAMS,
+    &OPEN_RUNS,
+    &OUTBOX_PENDING,
+    &DEAD_LETTERS,
+];
 
 const STATEMENTS: Metric = Metric::counter(
     "milepost_store_statements_total",
@@ -102,6 +117,7 @@ fn build() -> PrometheusHandle {
     for why in Why::ALL {
         metrics::counter!(LET_GO.name, "reason" => why.as_str()).increment(0);
     }
+    metrics::counter!(REFUSED.name, "status" => "401", "code" => "unauthorized").increment(0);
     keep_up(handle.clone());
     handle
 }
@@ -176,9 +192,15 @@ pub(crate) async fn measure(request: Request, next: Next) -> Response {
 }
 
 /// Callers may make up methods.
-fn method_label(method: &Method) -> &'static str {
+pub(crate) fn method_label(method: &Method) -> &'static str {
     let known = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
     known.into_iter().find(|known| method.as_str() == *known).unwrap_or("other")
+}
+
+/// A caller was refused. Codes are words of our own.
+pub(crate) fn refused(status: StatusCode, code: &str) {
+    let status = if status == StatusCode::UNAUTHORIZED { "401" } else { "403" };
+    metrics::counter!(REFUSED.name, "status" => status, "code" => code.to_owned()).increment(1);
 }
 
 /// So many connections are open.

@@ -4,13 +4,15 @@ use std::os::fd::AsFd as _;
 
 use axum::Router;
 use axum::http::header::CONNECTION;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::IntoResponse as _;
 use tokio::net::TcpStream;
 
 use crate::error::Problem;
 use crate::headers;
+use crate::security::{Asked, Peer};
 use crate::sockets::Accepted;
+use crate::state::AppState;
 
 const ROOT: u32 = 0;
 
@@ -57,9 +59,10 @@ fn judge(peer: Option<u32>, own: u32) -> Result<(), Problem> {
 }
 
 /// Answers a request with this, and no other one on the same connection.
-pub(crate) fn refusal(problem: Problem) -> Router {
-    Router::new().fallback(async || {
+pub(crate) fn refusal(problem: Problem, state: AppState) -> Router {
+    Router::new().fallback(async move |method: Method, peer: Peer| {
         let mut response = problem.into_response();
+        state.security.note(&Asked::from_peer(&method, peer), &response);
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         headers::complete(&mut response);
         response

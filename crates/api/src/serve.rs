@@ -28,6 +28,7 @@ use crate::guard::is_question_of_health;
 use crate::headers;
 use crate::peers;
 use crate::routes::router;
+use crate::security::Peer;
 use crate::state::AppState;
 
 /// A peer that acknowledges nothing for this long is gone.
@@ -64,11 +65,11 @@ pub async fn serve(listener: TcpListener, state: AppState) {
             let _open = open;
             let service = match state.settings.peers.check(&stream).await {
                 Ok(()) => service,
-                Err(problem) => peers::refusal(problem),
+                Err(problem) => peers::refusal(problem, state.clone()),
             };
             let stream = Watched::new(stream, guest);
             match &state.settings.tls {
-                None => connection(stream, place, service, &state).await,
+                None => connection(stream, place, peer, service, &state).await,
                 // A handshake that fails is the peer's to tell.
                 Some(tls) => {
                     let handshake = tls.acceptor().accept(stream);
@@ -77,7 +78,7 @@ pub async fn serve(listener: TcpListener, state: AppState) {
                         () = state.drained() => return,
                     };
                     if let Ok(stream) = shaken {
-                        connection(stream, place, service, &state).await;
+                        connection(stream, place, peer, service, &state).await;
                     }
                 }
             }
@@ -113,12 +114,16 @@ fn is_of_the_peer(error: &io::Error) -> bool {
 }
 
 /// One connection, to its end. Once the state is drained it ends with the answer that is under way.
-async fn connection<S>(stream: S, place: Arc<Place>, router: Router, state: &AppState)
+async fn connection<S>(stream: S, place: Arc<Place>, peer: SocketAddr, router: Router, state: &AppState)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let router = TowerToHyperService::new(router);
-    let service = service_fn(move |request| answer(&router, &place, request));
+    let peer = Peer(Some(SocketAddr::new(peer.ip().to_canonical(), peer.port())));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        answer(&router, &place, request)
+    });
     let connection = http1::Builder::new()
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(stream), service)

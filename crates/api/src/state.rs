@@ -13,15 +13,29 @@ use crate::guard::check_token;
 use crate::metrics::Scrape;
 use crate::peers::Peers;
 use crate::readiness::DatabaseProbe;
+use crate::security::SecurityLog;
 use crate::streams::{Places, StreamPlace};
 use crate::tls::Tls;
 use crate::token::KnownToken;
+
+/// How a server knows who does something, for histories and for tags that are protected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Actors {
+    /// By the names of tokens alone. Whoever comes without such a name has none.
+    #[default]
+    Tokens,
+    /// By what callers say (`Milepost-Actor`), as all of them are one person, whose name it is otherwise. Where there are
+    /// tokens, they count alone all the same.
+    Said { otherwise: Option<String> },
+}
 
 /// How the server behaves.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Who may come in; without any, everybody who reaches the address.
     pub tokens: Vec<KnownToken>,
+    /// Who does what is done.
+    pub actors: Actors,
     /// Lets a browser have the token, where it is one person's.
     pub doorway: Option<Arc<Doorway>>,
     /// Whose connections are answered, among the users of this machine.
@@ -61,6 +75,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             tokens: Vec::new(),
+            actors: Actors::Tokens,
             doorway: None,
             peers: Peers::All,
             loopback_only: true,
@@ -90,6 +105,7 @@ pub struct AppState {
     pub(crate) database: Arc<DatabaseProbe>,
     pub(crate) bodies: Arc<Bodies>,
     pub(crate) streams: Arc<Places>,
+    pub(crate) security: Arc<SecurityLog>,
     draining: Arc<watch::Sender<bool>>,
     /// WebSockets: the HTTP server does not know of them any more.
     sockets: Arc<watch::Sender<usize>>,
@@ -110,8 +126,9 @@ impl AppState {
         let (draining, sockets) = (Arc::new(watch::Sender::new(false)), Arc::new(watch::Sender::new(0)));
         let bodies = Arc::new(Bodies::new(&settings, engine.limits().large_output_bytes));
         let streams = Places::new(settings.streams, settings.tokens.len());
-        let (settings, scrape, database) = (Arc::new(settings), Arc::default(), Arc::default());
-        AppState { engine, settings, scrape, database, bodies, streams, draining, sockets }
+        let (settings, scrape, database, security) =
+            (Arc::new(settings), Arc::default(), Arc::default(), Arc::default());
+        AppState { engine, settings, scrape, database, bodies, streams, security, draining, sockets }
     }
 
     /// From now on this server is not ready, and streams end.

@@ -11,6 +11,7 @@ mod files;
 mod keyfile;
 mod logging;
 mod output;
+mod person;
 mod program;
 mod progress;
 mod server;

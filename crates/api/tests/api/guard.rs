@@ -1,7 +1,7 @@
 //! Who may come in.
 
 use axum::http::StatusCode;
-use milepost_api::{KnownToken, Settings, TokenHash};
+use milepost_api::{Actors, KnownToken, Settings, TokenHash};
 use serde_json::json;
 
 use super::{Api, echo, request};
@@ -168,14 +168,43 @@ async fn whose_token_has_a_name_is_known_by_it() {
     assert_eq!(moved_by().await, "ci", "whatever the header says");
     deploy("two", "", "1.0.1").await;
     assert_eq!(moved_by().await, "Zoé");
-    deploy("three", "bob", "1.0.2").await;
-    assert_eq!(moved_by().await, "bob", "a token without a name leaves it to the header");
-    deploy("three", "ci", "1.0.3").await.is_problem(403, "actor_taken");
+    for said in ["bob", "ci"] {
+        deploy("three", said, &format!("1.0.2-{said}")).await;
+        assert_eq!(moved_by().await, json!(null), "a token without a name is nobody's, whatever the header says");
+    }
 
     let protection = json!({"movers": ["ci"]});
     let protected = call("PUT", "/api/v1/tags/echo/protection", "one", "", protection).await;
     assert_eq!(protected.status, StatusCode::OK, "{}", protected.body);
     deploy("two", "ci", "2.0.0").await.is_problem(403, "tag_protected");
-    deploy("three", "bob", "2.0.0").await.is_problem(403, "tag_protected");
+    deploy("three", "ci", "2.0.0").await.is_problem(403, "tag_protected");
+    let off = call("DELETE", "/api/v1/tags/echo/protection", "three", "ci", json!(null)).await;
+    off.is_problem(403, "tag_protected");
     assert_eq!(deploy("one", "", "2.0.0").await.status, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn only_a_server_that_is_one_persons_believes_what_callers_say() {
+    let deploy = async |api: &Api, headers: &[(&str, &str)], version: &str| {
+        let mut document = echo();
+        document["version"] = json!(version);
+        api.post_with("/api/v1/workflows", headers, &json!({ "document": document })).await
+    };
+    let moved_by = async |api: &Api| api.get("/api/v1/tags/echo").await.body["moved_by"].clone();
+    let said = [("milepost-actor", "bob")];
+
+    let open = Api::with(Settings::default()).await;
+    assert_eq!(deploy(&open, &said, "1.0.0").await.status, StatusCode::CREATED);
+    assert_eq!(moved_by(&open).await, json!(null), "without tokens nobody has a name");
+    let protect = open.put("/api/v1/tags/echo/protection", &json!({"movers": ["bob"]})).await;
+    assert_eq!(protect.status, StatusCode::OK, "{}", protect.body);
+    deploy(&open, &said, "1.0.1").await.is_problem(403, "tag_protected");
+
+    let actors = Actors::Said { otherwise: Some("ada".to_owned()) };
+    let own = Api::with(Settings { actors, ..Settings::default() }).await;
+    deploy(&own, &[], "1.0.0").await;
+    assert_eq!(moved_by(&own).await, "ada");
+    deploy(&own, &said, "1.0.1").await;
+    assert_eq!(moved_by(&own).await, "bob");
+    deploy(&own, &[said[0], said[0]], "1.0.2").await.is_problem(400, "bad_actor");
 }

@@ -26,7 +26,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
-use milepost_api::{AppState, Settings, router};
+use milepost_api::{Actors, AppState, Settings, router};
 use milepost_engine::secrets::SecretsConfig;
 use milepost_engine::{Config, Engine};
 use milepost_store::sqlite::SqliteStore;
@@ -49,7 +49,7 @@ struct Answer {
 
 impl Api {
     async fn new() -> Api {
-        Api::with(Settings::default()).await
+        Api::with(one_persons()).await
     }
 
     async fn with(settings: Settings) -> Api {
@@ -60,7 +60,7 @@ impl Api {
     async fn with_key() -> Api {
         let keys = "0a".repeat(32).parse().unwrap();
         let secrets = SecretsConfig { keys, ..SecretsConfig::default() };
-        Api::open(Settings::default(), Config { secrets, ..Config::default() }).await
+        Api::open(one_persons(), Config { secrets, ..Config::default() }).await
     }
 
     async fn open(settings: Settings, config: Config) -> Api {
@@ -80,7 +80,7 @@ impl Api {
         let Api { router, engine, folder } = self;
         engine.shutdown().await;
         drop((router, engine));
-        Api::at(folder, Settings::default(), Config::default()).await
+        Api::at(folder, one_persons(), Config::default()).await
     }
 
     /// The database behind its back.
@@ -166,6 +166,11 @@ fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Re
         request = request.header(*name, *value);
     }
     request.body(Body::from(body.to_owned())).unwrap()
+}
+
+/// A server without tokens that believes what its one caller says.
+fn one_persons() -> Settings {
+    Settings { actors: Actors::Said { otherwise: None }, ..Settings::default() }
 }
 
 /// One step that answers with what it is given.

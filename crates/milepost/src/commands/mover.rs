@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::backend::{Backend, Mover};
 use crate::output::error::{Refusal, code};
-use crate::target::variable;
+use crate::person;
 
 #[derive(Debug, Args)]
 pub(super) struct ActorFlag {
@@ -27,8 +27,8 @@ pub(super) struct MoverFlags {
 
 impl ActorFlag {
     pub(super) fn read(&self) -> anyhow::Result<Mover> {
-        let environment = || ["MILEPOST_ACTOR", "USER", "USERNAME"].into_iter().find_map(variable);
-        let actor = self.actor.clone().or_else(environment).map(|name| name.trim().to_owned());
+        let actor = self.actor.as_ref().map(|name| name.trim().to_owned()).or_else(person::said);
+        let actor = Some(actor.unwrap_or_else(person::user));
         if actor.as_ref().is_some_and(|name| name.is_empty() || name.contains(char::is_control)) {
             let message = "your name is empty or has control characters in it; say --as NAME";
             return Err(Refusal::new("bad_actor", message).into());

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use milepost_api::{Doorway, Peers, Settings, TokenHash};
+use milepost_api::{Actors, Doorway, KnownToken, Peers, Settings, TokenHash};
 
 use super::room;
 use crate::config::ServerConfig;
+use crate::person;
 
 /// Who a server is for.
 #[derive(Clone, Debug)]
@@ -35,9 +36,14 @@ impl Access {
         };
         match self {
             Access::Configured => configured,
-            Access::OwnUser => Settings { peers: Peers::OwnUser, ..configured },
+            // All who come in are one person, by whatever name they call themselves.
+            Access::OwnUser => Settings {
+                peers: Peers::OwnUser,
+                actors: Actors::Said { otherwise: Some(person::user()) },
+                ..configured
+            },
             Access::Token(doorway) => Settings {
-                tokens: vec![TokenHash::of(doorway.token()).into()],
+                tokens: vec![KnownToken { name: Some(person::user()), hash: TokenHash::of(doorway.token()) }],
                 doorway: Some(doorway.clone()),
                 ..configured
             },

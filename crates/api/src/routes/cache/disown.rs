@@ -9,6 +9,7 @@ use super::filter;
 use crate::error::Result;
 use crate::extract::Body;
 use crate::openapi::{Problems, WriteProblems};
+use crate::security::Caller;
 use crate::state::AppState;
 use crate::wire::cache::Disowned;
 use crate::wire::task::name;
@@ -31,13 +32,18 @@ pub(super) struct DisownBody {
 /// it: the epoch is part of every key. What is kept stays in lists until it goes; evict it to have it gone at once.
 #[utoipa::path(post, path = "/cache/disown", tag = "cache", request_body = DisownBody,
     responses((status = 200, description = "the new epoch", body = Disowned), WriteProblems, Problems))]
-pub(super) async fn disown(State(state): State<AppState>, Body(body): Body<DisownBody>) -> Result<Json<Disowned>> {
+pub(super) async fn disown(
+    State(state): State<AppState>,
+    caller: Caller,
+    Body(body): Body<DisownBody>,
+) -> Result<Json<Disowned>> {
     let DisownBody { workflow, step } = body;
     name("workflow", &workflow)?;
     step.as_deref().map(|step| name("step", step)).transpose()?;
     let filter = filter(Some(&workflow), step.as_deref())?;
     let (cache, org) = (state.engine.store().cache(), state.engine.org());
     let epoch = cache.disown(org, &workflow, step.as_deref()).await?;
+    caller.did("cache.disown", &format!("workflow:{workflow}"));
     let results = cache.result_stats(org, &filter).await?.iter().map(|stats| stats.results).sum();
     Ok(Json(Disowned { workflow, step_id: step, epoch, results }))
 }

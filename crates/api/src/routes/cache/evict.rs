@@ -11,6 +11,7 @@ use super::filter;
 use crate::error::{Problem, Result};
 use crate::extract::Query;
 use crate::openapi::Problems;
+use crate::security::Caller;
 use crate::state::AppState;
 use crate::wire::cache::Evicted;
 
@@ -32,7 +33,11 @@ pub(super) struct EvictQuery {
 /// well, disown it.
 #[utoipa::path(delete, path = "/cache", tag = "cache", params(EvictQuery),
     responses((status = 200, description = "they are gone", body = Evicted), Problems))]
-pub(super) async fn evict(State(state): State<AppState>, Query(query): Query<EvictQuery>) -> Result<Json<Evicted>> {
+pub(super) async fn evict(
+    State(state): State<AppState>,
+    caller: Caller,
+    Query(query): Query<EvictQuery>,
+) -> Result<Json<Evicted>> {
     let filter = filter(query.workflow.as_deref(), query.step.as_deref())?;
     match (&filter, query.all.unwrap_or_default()) {
         (ResultFilter::All, false) => {
@@ -43,5 +48,7 @@ pub(super) async fn evict(State(state): State<AppState>, Query(query): Query<Evi
         (_, true) => return Err(Problem::bad_request("bad_query", "`all` means all workflows; leave out the rest")),
     }
     let evicted = evict_results(state.engine.store(), state.engine.org(), &filter).await?;
+    let whose = query.workflow.as_deref().unwrap_or("*");
+    caller.did("cache.evict", &format!("workflow:{whose} results:{evicted}"));
     Ok(Json(Evicted { evicted }))
 }

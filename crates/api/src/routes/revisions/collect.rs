@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use crate::error::Result;
 use crate::extract::OptionalBody;
 use crate::openapi::{Problems, WriteProblems};
+use crate::security::Caller;
 use crate::state::AppState;
 use crate::wire::Collected;
 
@@ -29,8 +30,12 @@ pub(super) struct CollectBody {
         WriteProblems, Problems))]
 pub(super) async fn collect(
     State(state): State<AppState>,
+    caller: Caller,
     OptionalBody(body): OptionalBody<CollectBody>,
 ) -> Result<Json<Collected>> {
     let collected = state.engine.definitions().collect(state.engine.org(), None, body.dry_run).await?;
+    if !body.dry_run {
+        caller.did("definitions.gc", "org");
+    }
     Ok(Json(Collected::of(collected, body.dry_run)))
 }

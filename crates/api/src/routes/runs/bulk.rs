@@ -22,6 +22,7 @@ use super::verbs::{VerbBody, retry_all};
 use crate::error::{Problem, Result};
 use crate::extract::{Body, IdempotencyKey};
 use crate::openapi::{Problems, WriteProblems};
+use crate::security::Caller;
 use crate::state::AppState;
 use crate::wire::task::name;
 
@@ -51,6 +52,16 @@ impl Action {
             Action::Pause => "PAUSE",
             Action::Resume => "RESUME",
             Action::Retry => "RETRY_STEP",
+        }
+    }
+
+    fn deed(self) -> &'static str {
+        match self {
+            Action::Cancel => "runs.cancel",
+            Action::Terminate => "runs.terminate",
+            Action::Pause => "runs.pause",
+            Action::Resume => "runs.resume",
+            Action::Retry => "runs.retry",
         }
     }
 
@@ -129,6 +140,7 @@ struct Refused {
 pub(super) async fn bulk(
     State(state): State<AppState>,
     IdempotencyKey(key): IdempotencyKey,
+    caller: Caller,
     Body(body): Body<BulkBody>,
 ) -> Result<Json<BulkAnswer>> {
     let limit = limit(body.limit, DEFAULT_LIMIT, MAX_LIMIT)?;
@@ -150,7 +162,10 @@ pub(super) async fn bulk(
         (answer.matched, answer.more) = (count.min(u64::from(limit)), count > u64::from(limit));
         return Ok(Json(answer));
     }
-    carry_out(&state, &body, filter, limit, key.as_deref(), &mut answer).await?;
+    let carried_out = carry_out(&state, &body, filter, limit, key.as_deref(), &caller, &mut answer).await;
+    // What was done before it failed was done.
+    caller.did(body.action.deed(), &format!("runs:{} accepted:{}", answer.matched, answer.accepted));
+    carried_out?;
     Ok(Json(answer))
 }
 
@@ -193,6 +208,7 @@ async fn carry_out(
     mut filter: RunFilter,
     limit: u32,
     key: Option<&str>,
+    caller: &Caller,
     answer: &mut BulkAnswer,
 ) -> Result<()> {
     loop {
@@ -204,7 +220,8 @@ async fn carry_out(
         let runs: Vec<RunId> =
             page.iter().map(|row| row.run).take(usize::try_from(left).unwrap_or(usize::MAX)).collect();
         answer.matched += runs.len() as u64;
-        let sent = futures::stream::iter(runs).map(|run| async move { (run, tell(state, body, run, key).await) });
+        let sent =
+            futures::stream::iter(runs).map(|run| async move { (run, tell(state, body, run, key, caller).await) });
         let outcomes: Vec<(RunId, Result<()>)> = sent.buffer_unordered(AT_ONCE).collect().await;
         outcomes.into_iter().for_each(|(run, outcome)| answer.note(run, outcome));
         if !whole || answer.matched >= u64::from(limit) {
@@ -213,12 +230,12 @@ async fn carry_out(
     }
 }
 
-async fn tell(state: &AppState, body: &BulkBody, run: RunId, key: Option<&str>) -> Result<()> {
+async fn tell(state: &AppState, body: &BulkBody, run: RunId, key: Option<&str>, caller: &Caller) -> Result<()> {
     let told = if body.action == Action::Retry {
-        retry_all(state, run, &VerbBody::default(), key, None).await
+        retry_all(state, run, &VerbBody::default(), key, None, caller).await
     } else {
         let signal = new_signal(body.action.signal(), None, key, run);
-        send(state, run, Signal { payload: body.payload(), ..signal }, None).await
+        send(state, run, Signal { payload: body.payload(), ..signal }, None, caller).await
     };
     told.map(drop)
 }

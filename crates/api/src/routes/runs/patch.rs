@@ -48,7 +48,7 @@ pub(super) struct PatchBody {
     params(("run_id" = Uuid, Path, description = "the run"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same patch"),
         ("If-Match" = Option<String>, Header, description = "only if the run still has this ETag"),
-        ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it, where nobody needs a token (`milepost dev`); elsewhere the name of the token counts, and this does not")),
     responses((status = 202, description = "the patch is in force", body = Patched),
         (status = 200, description = "the same patch was in force already", body = Patched),
         Moved, NotFound, WriteProblems, Problems))]

@@ -38,7 +38,7 @@ pub(super) struct UndoBody {
     params(("run_id" = Uuid, Path, description = "the run"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same undoing"),
         ("If-Match" = Option<String>, Header, description = "only if the run still has this ETag"),
-        ("Milepost-Actor" = Option<String>, Header, description = "who does it")),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it, where nobody needs a token (`milepost dev`); elsewhere the name of the token counts, and this does not")),
     responses((status = 202, description = "the patch is undone", body = Patched),
         (status = 200, description = "it was undone already, by the same request", body = Patched),
         Moved, NotFound, WriteProblems, Problems))]

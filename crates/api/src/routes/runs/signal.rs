@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::error::{Problem, Result};
 use crate::extract::{Body, IdempotencyKey, IfMatch, RunPath};
 use crate::openapi::{NotFound, Problems, WriteProblems};
+use crate::security::Caller;
 use crate::state::AppState;
 use crate::wire::Any;
 
@@ -68,6 +69,7 @@ pub(super) async fn signal(
     RunPath(run): RunPath,
     IdempotencyKey(key): IdempotencyKey,
     IfMatch(expected): IfMatch,
+    caller: Caller,
     Body(body): Body<SignalBody>,
 ) -> Result<Accepted> {
     let signal = Signal {
@@ -75,7 +77,7 @@ pub(super) async fn signal(
         payload: body.payload.unwrap_or_else(|| RawJson::trusted("{}")),
         ..new_signal(&body.name, body.signal_id, key.as_deref(), run)
     };
-    send(&state, run, signal, expected).await
+    send(&state, run, signal, expected, &caller).await
 }
 
 pub(super) type Accepted = (StatusCode, Json<SignalAccepted>);
@@ -99,9 +101,21 @@ pub(super) fn derived(key: &str, name: &str, run: RunId) -> Uuid {
     uuid::Builder::from_custom_bytes(half).into_uuid()
 }
 
-pub(super) async fn send(state: &AppState, run: RunId, signal: Signal, expected: Option<u64>) -> Result<Accepted> {
+pub(super) async fn send(
+    state: &AppState,
+    run: RunId,
+    signal: Signal,
+    expected: Option<u64>,
+    caller: &Caller,
+) -> Result<Accepted> {
     let signal_id = signal.id.0;
+    let deed = match &*signal.name {
+        "APPROVE" => Some("run.approve"),
+        "REJECT" => Some("run.reject"),
+        _ => None,
+    };
     let accepted = state.engine.signal_if(run, signal, expected).await?;
+    deed.iter().for_each(|deed| caller.did(deed, &format!("run:{run}")));
     let status = accepted.status.to_string();
     Ok((StatusCode::ACCEPTED, Json(SignalAccepted { accepted: true, run_id: run.0, status, signal_id })))
 }

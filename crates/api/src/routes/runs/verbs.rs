@@ -16,6 +16,7 @@ use super::signal::{Accepted, Moved, SignalAccepted, derived, new_signal, send};
 use crate::error::{Problem, Result};
 use crate::extract::{IdempotencyKey, IfMatch, OptionalBody, RunPath};
 use crate::openapi::{NotFound, Problems, WriteProblems};
+use crate::security::Caller;
 use crate::state::AppState;
 use crate::wire::Any;
 
@@ -58,9 +59,10 @@ macro_rules! verbs {
                 RunPath(run): RunPath,
                 IdempotencyKey(key): IdempotencyKey,
                 IfMatch(expected): IfMatch,
+                caller: Caller,
                 OptionalBody(body): OptionalBody<VerbBody>,
             ) -> Result<Accepted> {
-                send(&state, run, body.signal($signal, key.as_deref(), run), expected).await
+                send(&state, run, body.signal($signal, key.as_deref(), run), expected, &caller).await
             }
         )+
 
@@ -93,12 +95,13 @@ async fn retry(
     RunPath(run): RunPath,
     IdempotencyKey(key): IdempotencyKey,
     IfMatch(expected): IfMatch,
+    caller: Caller,
     OptionalBody(body): OptionalBody<VerbBody>,
 ) -> Result<Accepted> {
     if body.step_id.is_some() {
-        return send(&state, run, body.signal("RETRY_STEP", key.as_deref(), run), expected).await;
+        return send(&state, run, body.signal("RETRY_STEP", key.as_deref(), run), expected, &caller).await;
     }
-    retry_all(&state, run, &body, key.as_deref(), expected).await
+    retry_all(&state, run, &body, key.as_deref(), expected, &caller).await
 }
 
 /// Every failed step, one signal each. Items of a `foreach` step are tried again with their step.
@@ -111,6 +114,7 @@ pub(super) async fn retry_all(
     body: &VerbBody,
     key: Option<&str>,
     expected: Option<u64>,
+    caller: &Caller,
 ) -> Result<Accepted> {
     const NAME: &str = "RETRY_STEP";
     let view = state.engine.run(run).await?;
@@ -132,7 +136,7 @@ pub(super) async fn retry_all(
             Problem::new(StatusCode::CONFLICT, "nothing_failed", detail)
         };
         let again = signal("", Some(own.ok_or_else(nothing)?));
-        return send(state, run, again, None).await.map_err(|problem| match problem.code() {
+        return send(state, run, again, None, caller).await.map_err(|problem| match problem.code() {
             "unknown_step" => nothing(),
             _ => problem,
         });
@@ -141,7 +145,7 @@ pub(super) async fn retry_all(
     let mut expected = expected;
     for step in others {
         let id = own.map(|own| derived(&own.to_string(), step, run));
-        let _ = send(state, run, signal(step, id), expected.take()).await?;
+        let _ = send(state, run, signal(step, id), expected.take(), caller).await?;
     }
-    send(state, run, signal(last, own), expected).await
+    send(state, run, signal(last, own), expected, caller).await
 }

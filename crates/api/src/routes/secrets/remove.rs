@@ -8,6 +8,7 @@ use utoipa::IntoParams;
 use crate::error::Result;
 use crate::extract::{Name, Query};
 use crate::openapi::{NotFound, Problems};
+use crate::security::Caller;
 use crate::state::AppState;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -27,8 +28,11 @@ pub(super) struct RemoveQuery {
 pub(super) async fn remove(
     State(state): State<AppState>,
     Name(name): Name,
+    caller: Caller,
     Query(query): Query<RemoveQuery>,
 ) -> Result<StatusCode> {
     state.engine.secrets().remove(state.engine.org(), &name, query.version).await?;
+    let version = query.version.map(|version| format!("@{version}")).unwrap_or_default();
+    caller.did("secret.remove", &format!("secret:{name}{version}"));
     Ok(StatusCode::NO_CONTENT)
 }

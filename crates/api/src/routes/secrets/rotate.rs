@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use crate::error::{Problem, Result};
 use crate::openapi::Problems;
+use crate::security::Caller;
 use crate::state::AppState;
 
 /// What was done.
@@ -27,7 +28,8 @@ pub(super) struct Rotated {
     (status = 409, description = "the server has no key", body = Problem, content_type = "application/problem+json"),
     Problems,
 ))]
-pub(super) async fn rotate(State(state): State<AppState>) -> Result<Json<Rotated>> {
+pub(super) async fn rotate(State(state): State<AppState>, caller: Caller) -> Result<Json<Rotated>> {
     let rotated = state.engine.secrets().rotate().await?;
+    caller.did("secrets.rotate", &format!("resealed:{} unreadable:{}", rotated.resealed, rotated.unreadable));
     Ok(Json(Rotated { resealed: rotated.resealed, unreadable: rotated.unreadable }))
 }

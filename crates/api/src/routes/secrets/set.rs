@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::error::Result;
 use crate::extract::{Body, Name};
 use crate::openapi::{Problems, WriteProblems};
+use crate::security::Caller;
 use crate::state::AppState;
 
 /// A value, and who may have it. It has no `Debug`: nothing prints it.
@@ -52,11 +53,13 @@ pub(super) struct SecretSet {
 pub(super) async fn set(
     State(state): State<AppState>,
     Name(name): Name,
+    caller: Caller,
     Body(body): Body<SecretBody>,
 ) -> Result<(StatusCode, Json<SecretSet>)> {
     let SecretBody { value, queues, workflows } = body;
     let access = SecretAccess { queues, workflows };
     let set = state.engine.secrets().set(state.engine.org(), &name, &value, &access).await?;
+    caller.did("secret.set", &format!("secret:{name}@{}", set.version));
     let status = if set.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(SecretSet { name, version: set.version })))
 }

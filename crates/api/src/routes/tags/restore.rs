@@ -35,7 +35,7 @@ pub(super) struct RestoreBody {
     params(("tag" = String, Path, description = "its name; percent-encode a `/` in it", example = "hello"),
         ("If-Match" = Option<String>, Header, description = "only if the tag still has this ETag"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request"),
-        ("Milepost-Actor" = Option<String>, Header, description = "who does it; a token that has a name says it itself")),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it, where nobody needs a token (`milepost dev`); elsewhere the name of the token counts, and this does not")),
     responses((status = 200, description = "the tag as it is now", body = MovedTag), TagMoved, NotFound, WriteProblems, Problems))]
 pub(super) async fn restore(
     State(state): State<AppState>,

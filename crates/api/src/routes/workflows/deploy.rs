@@ -48,7 +48,7 @@ pub(super) struct DeployQuery {
     params(DeployQuery,
         ("If-Match" = Option<String>, Header, description = "only if the tag still has this ETag"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request"),
-        ("Milepost-Actor" = Option<String>, Header, description = "who does it; a token that has a name says it itself")),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it, where nobody needs a token (`milepost dev`); elsewhere the name of the token counts, and this does not")),
     request_body(content(
         (DeployBody = "application/json"),
         (Any = "application/yaml", example = "name: hello\nsteps:\n  greet: {skill: echo, input: {text: hello}}\n"),

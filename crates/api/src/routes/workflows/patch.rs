@@ -35,7 +35,7 @@ pub(super) struct DocumentPatchBody {
     params(("ref" = String, Path, description = "the tag; percent-encode a `/` in it", example = "hello"),
         ("If-Match" = Option<String>, Header, description = "only if the tag still has this ETag"),
         ("Idempotency-Key" = Option<String>, Header, description = "the same key again is the same request"),
-        ("Milepost-Actor" = Option<String>, Header, description = "who does it; a token that has a name says it itself")),
+        ("Milepost-Actor" = Option<String>, Header, description = "who does it, where nobody needs a token (`milepost dev`); elsewhere the name of the token counts, and this does not")),
     responses((status = 201, description = "it is stored", body = Deployed),
         (status = 200, description = "it changes nothing", body = Deployed), TagMoved, NotFound, WriteProblems, Problems))]
 pub(super) async fn patch(
