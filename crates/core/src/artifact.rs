@@ -77,12 +77,43 @@ pub struct Beyond {
     pub output_blob: Option<BlobRef>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<Artifact>,
+    /// Those of the result that the run has recorded before, by other events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recorded: Vec<Artifact>,
 }
 
 impl Beyond {
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.output_blob.is_none() && self.artifacts.is_empty()
+        self.output_blob.is_none() && self.artifacts.is_empty() && self.recorded.is_empty()
+    }
+
+    /// The artifacts of the result, in the order in which they were reported. The output is not one of them, wherever it is.
+    pub fn result(&self) -> impl Iterator<Item = &Artifact> {
+        let output = self.output_blob.map(|blob| blob.sha256);
+        let is_output =
+            move |artifact: &&Artifact| output.is_some() && artifact.kind == OUTPUT && artifact.sha256 == output;
+        self.recorded.iter().chain(&self.artifacts).filter(move |artifact| !is_output(artifact))
+    }
+
+    /// What tells the artifacts of this result from those of another: their kinds, names and contents. What is known by its
+    /// address alone is told by that. `None`: it has none.
+    #[must_use]
+    pub fn artifacts_digest(&self) -> Option<Digest> {
+        let told = |artifact: &Artifact| {
+            let content = artifact.sha256.map_or_else(|| artifact.uri.clone(), |hash| hash.to_string());
+            let step = artifact.training_step.map(|step| step.to_string()).unwrap_or_default();
+            [artifact.kind.clone(), artifact.name(), step, content]
+        };
+        let told: BTreeSet<[String; 4]> = self.result().map(told).collect();
+        (!told.is_empty()).then(|| Digest::of_parts(told.iter().flatten().map(String::as_bytes)))
+    }
+
+    /// The same for another run, which has recorded nothing of it.
+    #[must_use]
+    pub fn for_others(mut self) -> Beyond {
+        self.recorded.append(&mut self.artifacts);
+        Beyond { output_blob: self.output_blob, artifacts: self.recorded, recorded: Vec::new() }
     }
 
     /// The content in our own blob store that it needs, each once.
@@ -95,8 +126,7 @@ impl Beyond {
     /// Roughly how many bytes it takes in the log.
     #[must_use]
     pub fn size(&self) -> usize {
-        let size = |artifact: &Artifact| 200 + artifact.uri.len() + artifact.metadata.len();
-        self.artifacts.iter().map(size).sum()
+        self.artifacts.iter().chain(&self.recorded).map(Artifact::weight).sum()
     }
 }
 
@@ -105,6 +135,30 @@ impl Artifact {
     #[must_use]
     pub fn blob(&self) -> Option<Digest> {
         blob_of(&self.uri)
+    }
+
+    /// Roughly how many bytes it takes.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        200 + self.uri.len() + self.metadata.len()
+    }
+
+    /// What expressions call it among those of its kind: by its file's name, else by its step of a training, else by its kind.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match (&self.filename, self.training_step) {
+            (Some(name), _) => name.clone(),
+            (None, Some(step)) => step.to_string(),
+            (None, None) => self.kind.clone(),
+        }
+    }
+
+    /// Whether both are one file under one name.
+    #[must_use]
+    pub fn is_the_same(&self, other: &Artifact) -> bool {
+        let told = |artifact: &Artifact| (artifact.training_step, artifact.sha256);
+        told(self) == told(other)
+            && (&self.kind, &self.filename, &self.uri) == (&other.kind, &other.filename, &other.uri)
     }
 
     /// What it is, told from other artifacts of the same kind and step: the same is recorded once.

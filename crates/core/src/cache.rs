@@ -105,6 +105,9 @@ pub struct KeyParts<'a> {
     pub definition: Digest,
     /// The resolved input in its canonical form.
     pub input: &'a Json,
+    /// The steps that it depends on by id, with a hash of the artifacts that each of them left. Of steps that left none there
+    /// is no part of the key.
+    pub artifacts: &'a BTreeMap<Arc<str>, Digest>,
     pub surroundings: &'a Surroundings,
 }
 
@@ -114,12 +117,16 @@ impl KeyParts<'_> {
     pub fn preimage(&self) -> Json {
         let nothing = StepSurroundings::default();
         let around = self.surroundings.steps.get(self.step).unwrap_or(&nothing);
-        let before = json!({
+        let mut before = json!({
             "definition": self.definition,
             "env": around.env.iter().map(|(name, hash)| (name.to_string(), json!(hash))).collect::<Value>(),
             "epoch": {"step": around.epoch, "workflow": self.surroundings.epoch},
             "format": FORMAT,
         });
+        if !self.artifacts.is_empty() {
+            let artifacts = self.artifacts.iter().map(|(step, digest)| (step.to_string(), json!(digest)));
+            before["artifacts"] = artifacts.collect();
+        }
         let after = json!({
             "org": self.org,
             "secrets": around.secrets.iter().map(|(name, version)| (name.to_string(), json!(**version))).collect::<Value>(),
@@ -179,6 +186,8 @@ mod tests {
         Surroundings { epoch: 1, steps: [("cut".into(), around)].into() }
     }
 
+    static NOTHING: BTreeMap<Arc<str>, Digest> = BTreeMap::new();
+
     fn parts<'a>(input: &'a Json, surroundings: &'a Surroundings) -> KeyParts<'a> {
         KeyParts {
             org: OrgId(1),
@@ -187,6 +196,7 @@ mod tests {
             step: "cut",
             definition: Digest::of(b"definition"),
             input,
+            artifacts: &NOTHING,
             surroundings,
         }
     }
@@ -205,6 +215,23 @@ mod tests {
         assert_eq!(parts.key().to_string(), "3f221187bed08bfde5995cbb61862cb0cae813d6c2073fa9cceeb40c72a102c5");
         let bare = KeyParts { step: "other", trust: Trust::Protected, ..parts };
         assert_eq!(bare.key().to_string(), "4a2784dea482b46b01d5d3768a0cc8062ebdd1185ccd1999d5299bc99472059d");
+    }
+
+    #[test]
+    fn what_steps_before_it_left_is_part_of_a_key_only_if_they_left_something() {
+        let (input, around) = (Json::trusted("1"), surroundings());
+        let base = parts(&input, &around);
+        let left: BTreeMap<Arc<str>, Digest> =
+            [("render".into(), Digest::of(b"r")), ("brief".into(), Digest::of(b"b"))].into();
+        let preimage = KeyParts { artifacts: &left, ..base }.preimage();
+        let expected = format!(
+            r#"{{"artifacts":{{"brief":"{}","render":"{}"}},{}"#,
+            Digest::of(b"b"),
+            Digest::of(b"r"),
+            &base.preimage().as_str()[1..]
+        );
+        assert_eq!(preimage.as_str(), expected);
+        assert_eq!(canonical::to_string(&preimage.to_value()).unwrap(), expected);
     }
 
     #[test]
@@ -238,6 +265,8 @@ mod tests {
             KeyParts { step: "paste", ..base }.key(),
             KeyParts { definition: Digest::of(b"other"), ..base }.key(),
             KeyParts { input: &other_input, ..base }.key(),
+            KeyParts { artifacts: &[("a".into(), Digest::of(b"x"))].into(), ..base }.key(),
+            KeyParts { artifacts: &[("a".into(), Digest::of(b"y"))].into(), ..base }.key(),
             changed(|all, _| all.epoch = 2),
             changed(|_, step| step.epoch = 3),
             changed(|_, step| step.env.extend([("LANG".into(), Some(Digest::of(b"en")))])),

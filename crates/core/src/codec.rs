@@ -229,11 +229,14 @@ struct CompletedData {
     output_blob: Option<BlobRef>,
     #[serde(default)]
     artifacts: Vec<Artifact>,
+    #[serde(default)]
+    recorded: Vec<Artifact>,
 }
 
 impl CompletedData {
     fn beyond(self) -> Option<Box<Beyond>> {
-        let beyond = Beyond { output_blob: self.output_blob, artifacts: self.artifacts };
+        let CompletedData { output_blob, artifacts, recorded, .. } = self;
+        let beyond = Beyond { output_blob, artifacts, recorded };
         (!beyond.is_empty()).then(|| Box::new(beyond))
     }
 }
@@ -620,6 +623,15 @@ pub fn carried_blob(row: &EventRow) -> Option<BlobRef> {
         return None;
     }
     read::<CompletedData>(row.data.as_str()).ok()?.output_blob
+}
+
+/// What the result that a row carries has beyond its output.
+#[must_use]
+pub fn carried_beyond(row: &EventRow) -> Option<Box<Beyond>> {
+    if !matches!(&*row.event_type, "StepCompleted" | "StepSkipped") || !row.data.as_str().contains("\"artifact_id\"") {
+        return None;
+    }
+    read::<CompletedData>(row.data.as_str()).ok()?.beyond()
 }
 
 /// Whose results the steps of a run may have, as its first event has it.

@@ -29,6 +29,8 @@ pub enum Part {
     /// What the document says of the step; a digest in a pre-image.
     Definition,
     Input,
+    /// What the steps before it left, by their ids: a hash of all the artifacts of each.
+    Artifacts,
     /// Declared variables, by the hashes of their values.
     Env,
     /// Secrets, by their versions.
@@ -46,6 +48,7 @@ impl Part {
         match name {
             "definition" => Part::Definition,
             "input" => Part::Input,
+            "artifacts" => Part::Artifacts,
             "env" => Part::Env,
             "secrets" => Part::Secrets,
             "epoch" => Part::Epoch,
@@ -59,6 +62,7 @@ impl Part {
         match self {
             Part::Definition => "definition",
             Part::Input => "input",
+            Part::Artifacts => "artifacts",
             Part::Env => "env",
             Part::Secrets => "secrets",
             Part::Epoch => "epoch",
@@ -132,6 +136,7 @@ impl Difference {
             (Part::Definition, false) => format!("`{name}` of its definition {became}"),
             (Part::Input, true) => "its input changed".to_owned(),
             (Part::Input, false) => format!("`{name}` of its input {became}"),
+            (Part::Artifacts, _) => format!("the artifacts of `{name}` {}", plural(became)),
             (Part::Env, _) => format!("the variable `{name}` {became}"),
             (Part::Secrets, _) => format!("the secret `{name}` {became}"),
             (Part::Epoch, _) => "earlier results were disowned".to_owned(),
@@ -142,6 +147,10 @@ impl Difference {
             (Part::Other, _) => "keys are made in another way".to_owned(),
         }
     }
+}
+
+fn plural(became: &str) -> String {
+    became.replace("is ", "are ")
 }
 
 #[cfg(test)]

@@ -169,6 +169,9 @@ pub(crate) async fn learning<T>(
             Err(missing) => missing,
         };
         for row in artifacts.store().events_at(state.org, state.run, &missing).await? {
+            if let Some(beyond) = codec::carried_beyond(&row) {
+                state.learn_artifacts(row.seq, beyond.result());
+            }
             match (codec::carried_value(&row), codec::carried_blob(&row)) {
                 (Ok(Some(json)), _) => state.learn(row.seq, json),
                 (_, Some(blob)) => match artifacts.read_output(state.org, blob).await? {

@@ -14,6 +14,7 @@ mod names;
 mod path;
 mod template;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::Value;
@@ -53,6 +54,46 @@ impl fmt::Debug for Scope<'_> {
 pub trait StepOutputs {
     /// `None`: the step has no output yet, and an expression that needs it is an error.
     fn output(&self, step: StepIndex) -> Option<&Value>;
+
+    /// By kind and name; of a `foreach` step a list of that.
+    fn artifacts(&self, _step: StepIndex) -> Option<&Value> {
+        None
+    }
+}
+
+/// What an expression needs of which steps; each sorted, without repeats.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    pub outputs: Vec<StepIndex>,
+    pub artifacts: Vec<StepIndex>,
+}
+
+impl Needs {
+    fn of(paths: &[names::Found]) -> Needs {
+        let of = |wanted: fn(path::Root) -> Option<StepIndex>| {
+            let steps: BTreeSet<StepIndex> = paths.iter().filter_map(|found| wanted(found.path.root)).collect();
+            steps.into_iter().collect()
+        };
+        let output = |root| if let path::Root::Step(step) = root { Some(step) } else { None };
+        let artifacts = |root| if let path::Root::Artifacts(step) = root { Some(step) } else { None };
+        Needs { outputs: of(output), artifacts: of(artifacts) }
+    }
+
+    /// The needs of all of several.
+    fn add(&mut self, other: &Needs) {
+        self.outputs = union(&self.outputs, &other.outputs);
+        self.artifacts = union(&self.artifacts, &other.artifacts);
+    }
+
+    /// The steps that something is needed of.
+    fn steps(&self) -> Vec<StepIndex> {
+        union(&self.outputs, &self.artifacts)
+    }
+}
+
+fn union(a: &[StepIndex], b: &[StepIndex]) -> Vec<StepIndex> {
+    let all: BTreeSet<StepIndex> = a.iter().chain(b).copied().collect();
+    all.into_iter().collect()
 }
 
 /// An expression could not be evaluated.
@@ -102,6 +143,7 @@ impl<'a> Bindings<'a> {
 pub struct Expression {
     source: String,
     steps: Vec<StepIndex>,
+    needs: Needs,
     sees_run: bool,
     code: Code,
 }
@@ -134,19 +176,21 @@ impl Expression {
         let tokens = lex::tokens(source).map_err(|_| bad("a text is not closed".into()))?;
         check_depth(&tokens, source, bindings)?;
         let mut found = names::paths(source, &tokens, bindings)?;
-        let steps = steps_of(&found);
+        let needs = Needs::of(&found);
+        let steps = needs.steps();
         let sees_run = found.iter().any(|found| found.path.root == path::Root::Run);
         let whole = found.len() == 1 && found[0].span == (0..source.len());
         let code = match found.pop_if(|_| whole) {
             Some(only) => Code::Path(only.path),
             None => Code::Jinja(Box::new(Jinja::compile(source, found).map_err(bad)?)),
         };
-        Ok(Expression { source: source.to_owned(), steps, sees_run, code })
+        Ok(Expression { source: source.to_owned(), steps, needs, sees_run, code })
     }
 
     /// An expression that always yields the same.
     pub(crate) fn constant(value: Value) -> Expression {
-        Expression { source: value.to_string(), steps: Vec::new(), sees_run: false, code: Code::Constant(value) }
+        let (steps, needs) = Default::default();
+        Expression { source: value.to_string(), steps, needs, sees_run: false, code: Code::Constant(value) }
     }
 
     /// # Errors
@@ -186,6 +230,11 @@ impl Expression {
         &self.steps
     }
 
+    #[must_use]
+    pub fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
     /// Whether it looks at the run itself, which no two runs have in common.
     #[must_use]
     pub fn sees_run(&self) -> bool {
@@ -217,17 +266,6 @@ fn check_depth(tokens: &[lex::Token<'_>], source: &str, bindings: &Bindings<'_>)
         _ => return Ok(()),
     };
     Err(CompileError::new("expression_too_deep", message))
-}
-
-fn steps_of(found: &[names::Found]) -> Vec<StepIndex> {
-    let step = |found: &names::Found| match found.path.root {
-        path::Root::Step(step) => Some(step),
-        _ => None,
-    };
-    let mut steps: Vec<StepIndex> = found.iter().filter_map(step).collect();
-    steps.sort_unstable();
-    steps.dedup();
-    steps
 }
 
 /// The source as messages show it.

@@ -10,6 +10,10 @@ use crate::document::near::near_name;
 
 const KEYWORDS: [&str; 12] = ["and", "or", "not", "in", "is", "if", "else", "true", "false", "none", "True", "False"];
 const FUNCTIONS: [&str; 2] = ["range", "dict"];
+/// What expressions see of a step.
+const OF_STEP: [&str; 2] = ["output", "artifacts"];
+/// What they see of an artifact.
+const OF_ARTIFACT: [&str; 3] = ["uri", "sha256", "size"];
 const ROOTS: [&str; 5] = ["payload", "run", "steps", "item", "index"];
 
 /// A path and the part of the source that it covers.
@@ -97,7 +101,7 @@ impl Reader<'_> {
 
     fn unknown(&self, name: &str) -> CompileError {
         let suggestion = near_name(name, ROOTS.into_iter()).map(|near| format!("did you mean `{near}`?"));
-        let known = "known are `payload`, `run`, `steps.<id>.output` and, with `foreach`, `item` and `index`";
+        let known = "known are `payload`, `run`, `steps.<id>.output`, `steps.<id>.artifacts` and, with `foreach`, `item` and `index`";
         let message = match name {
             "tuned" => "`tuned` is not known in this document".to_owned(),
             _ => format!("there is no name `{name}`; {known}"),
@@ -105,7 +109,7 @@ impl Reader<'_> {
         CompileError { suggestion, ..CompileError::name(message) }
     }
 
-    /// `steps.<id>.output` and what follows it.
+    /// `steps.<id>.output` or `steps.<id>.artifacts`, and what follows it.
     fn step(&self, at: usize) -> Result<(Option<Path>, usize), CompileError> {
         let Some((Segment::Key(id), at)) = self.segment(at) else {
             return Err(CompileError::name(
@@ -115,13 +119,23 @@ impl Reader<'_> {
         let step = (self.bindings.step)(&id)?;
         match self.segment(at) {
             Some((Segment::Key(key), at)) if key == "output" => Ok(self.rest(Root::Step(step), at)),
-            _ => Err(CompileError {
-                suggestion: Some(format!("did you mean `steps{}.output`?", written(&id))),
-                ..CompileError::name(format!(
-                    "a step has nothing but its `output`: `steps{}` cannot stand alone",
-                    written(&id)
-                ))
-            }),
+            Some((Segment::Key(key), at)) if key == "artifacts" => {
+                let (path, at) = self.rest(Root::Artifacts(step), at);
+                Ok((path.map(|path| artifact_path(path, &id)).transpose()?, at))
+            }
+            other => {
+                let near = match other {
+                    Some((Segment::Key(key), _)) => near_name(&key, OF_STEP.into_iter()).unwrap_or(OF_STEP[0]),
+                    _ => OF_STEP[0],
+                };
+                Err(CompileError {
+                    suggestion: Some(format!("did you mean `steps{}.{near}`?", written(&id))),
+                    ..CompileError::name(format!(
+                        "a step has its `output` and its `artifacts`: `steps{}` cannot stand alone",
+                        written(&id)
+                    ))
+                })
+            }
         }
     }
 
@@ -167,6 +181,43 @@ impl Reader<'_> {
     fn kind(&self, at: usize) -> Option<Kind<'_>> {
         self.tokens.get(at).map(|token| token.kind)
     }
+}
+
+/// `<kind>.<name>.<part>`, and before that the number of an item, where the step has a `foreach`. What is not written
+/// literally is found out when it is evaluated.
+fn artifact_path(path: Path, id: &str) -> Result<Path, CompileError> {
+    let mut segments = path.segments.clone();
+    let first = usize::from(matches!(segments.first(), Some(Segment::Index(_))));
+    // A kind or a name may be a number.
+    for segment in segments.iter_mut().skip(first).take(2) {
+        if let Segment::Index(number) = segment {
+            *segment = Segment::Key(number.to_string());
+        }
+    }
+    let names: Vec<&str> = segments[first..]
+        .iter()
+        .map_while(|segment| if let Segment::Key(key) = segment { Some(key.as_str()) } else { None })
+        .collect();
+    let [kind, name, part, below @ ..] = &*names else { return Ok(Path { segments, ..path }) };
+    if below.is_empty() && OF_ARTIFACT.contains(part) {
+        return Ok(Path { segments, ..path });
+    }
+    let text = &path.text;
+    let message = match OF_ARTIFACT.contains(part) {
+        true => format!("`{text}`: `{part}` has nothing below it"),
+        false => format!("`{text}`: an artifact has `uri`, `sha256` and `size`, but no `{part}`"),
+    };
+    let step = written(id);
+    let item = if let (1, Segment::Index(item)) = (first, &segments[0]) { format!("[{item}]") } else { String::new() };
+    let suggestion = match below.split_last() {
+        // The dots of a file's name.
+        Some((last, middle)) if OF_ARTIFACT.contains(last) && !OF_ARTIFACT.contains(part) => {
+            let name = [&[*name, *part], middle].concat().join(".");
+            Some(format!("did you mean `steps{step}.artifacts{item}.{kind}['{name}'].{last}`?"))
+        }
+        _ => near_name(part, OF_ARTIFACT.into_iter()).map(|near| format!("did you mean `{near}`?")),
+    };
+    Err(CompileError { suggestion, ..CompileError::name(message) })
 }
 
 fn written(id: &str) -> String {

@@ -16,7 +16,10 @@ pub(super) enum Root {
     Run,
     Item,
     Index,
+    /// The output of a step.
     Step(StepIndex),
+    /// What a step left.
+    Artifacts(StepIndex),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +71,7 @@ impl Path {
             Root::Run => Cow::Borrowed(scope.run),
             Root::Item => Cow::Borrowed(scope.item.ok_or_else(missing)?),
             Root::Index => Cow::Owned(Value::from(scope.index.ok_or_else(missing)?)),
+            Root::Artifacts(step) => Cow::Borrowed(scope.steps.artifacts(step).ok_or_else(missing)?),
             Root::Step(step) => Cow::Borrowed(scope.steps.output(step).ok_or_else(missing)?),
         })
     }

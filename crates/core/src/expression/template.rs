@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{EvalError, Expression, Scope};
+use super::{EvalError, Expression, Needs, Scope};
 use crate::plan::StepIndex;
 use crate::secret::{Placeholders, placeholder, push_segment};
 
@@ -14,6 +14,7 @@ use crate::secret::{Placeholders, placeholder, push_segment};
 pub struct Template {
     root: Part,
     steps: Vec<StepIndex>,
+    needs: Needs,
     sees_run: bool,
     has_placeholders: bool,
 }
@@ -36,15 +37,14 @@ pub(crate) enum Piece {
 
 impl Template {
     pub(crate) fn new(root: Part) -> Template {
-        let (mut steps, mut sees_run) = (Vec::new(), false);
+        let (mut needs, mut sees_run) = (Needs::default(), false);
         root.visit(&mut |expression| {
-            steps.extend_from_slice(expression.steps());
+            needs.add(expression.needs());
             sees_run |= expression.sees_run();
         });
-        steps.sort_unstable();
-        steps.dedup();
+        let steps = needs.steps();
         let has_placeholders = root.has_placeholders();
-        Template { root, steps, sees_run, has_placeholders }
+        Template { root, steps, needs, sees_run, has_placeholders }
     }
 
     /// # Errors
@@ -75,6 +75,11 @@ impl Template {
     #[must_use]
     pub fn steps(&self) -> &[StepIndex] {
         &self.steps
+    }
+
+    #[must_use]
+    pub fn needs(&self) -> &Needs {
+        &self.needs
     }
 
     /// Whether it looks at the run itself, which no two runs have in common.

@@ -226,9 +226,41 @@ fn unknown_names_are_refused_with_a_suggestion() {
 }
 
 #[test]
+fn parts_of_artifacts_are_known_beforehand() {
+    for fine in [
+        "steps.a.artifacts",
+        "steps.a.artifacts.custom | length",
+        "steps['a-b'].artifacts.custom['report.html'].sha256",
+        "steps.a.artifacts.checkpoint.100.uri",
+        "steps.a.artifacts[0].checkpoint['100'].size + 1",
+        "steps.a.artifacts[payload.kind].x.y",
+    ] {
+        let expression = compile(fine).unwrap_or_else(|error| panic!("{fine}: {error:?}"));
+        assert!(expression.needs().outputs.is_empty() && expression.needs().artifacts.len() == 1, "{fine}");
+    }
+    for (wrong, told) in [
+        ("steps.a.artifacts.custom.x.size_bytes", "has `uri`, `sha256` and `size`, but no `size_bytes`"),
+        ("steps.a.artifacts.custom.x.sha265", "did you mean `sha256`?"),
+        ("steps.a.artifacts[2].custom.x.url", "did you mean `uri`?"),
+        ("steps.a.artifacts.custom.x.uri.y", "`uri` has nothing below it"),
+        ("steps.a.artifact.custom.x.uri", "did you mean `steps.a.artifacts`?"),
+        (
+            "steps['a-b'].artifacts[0].custom.report.v2.html.sha256",
+            "did you mean `steps['a-b'].artifacts[0].custom['report.v2.html'].sha256`?",
+        ),
+    ] {
+        let (code, message) = refused(wrong);
+        assert!(code == "unknown_name" && message.contains(told), "{wrong}: {message}");
+    }
+}
+
+#[test]
 fn an_expression_knows_its_steps() {
     let expression = compile("steps['a-b'].output ~ steps.a.output.x ~ steps.a.output").unwrap();
     assert_eq!(expression.steps(), [0, 2]);
+    let expression = compile("steps['a-b'].artifacts ~ steps.a.output.x ~ steps.a.artifacts").unwrap();
+    let needs = expression.needs();
+    assert_eq!((expression.steps(), &*needs.outputs, &*needs.artifacts), (&[0, 2][..], &[0][..], &[0, 2][..]));
     assert_eq!(format!("{:?}", compile(" payload.x ").unwrap()), "${{ payload.x }}");
 }
 

@@ -110,6 +110,7 @@ impl RunState {
             _ => return Err(illegal(event, "it does not fit a run in this state")),
         }
         self.artifacts_recorded(event.artifacts().0);
+        self.artifacts_left(event);
         self.last_seq = event.seq;
         self.bytes_since_continue += event.body.size();
         Ok(())

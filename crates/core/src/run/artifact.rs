@@ -53,7 +53,7 @@ impl Decider<'_> {
             _ => return Err(stale("only an outcome leaves files")),
         };
         match self.state.new_artifacts(beyond.artifacts) {
-            Ok(artifacts) => self.beyond = Some(Beyond { artifacts, ..beyond }),
+            Ok((artifacts, recorded)) => self.beyond = Some(Beyond { artifacts, recorded, ..beyond }),
             // A worker is told and may report again; one that ended in this process has nobody to tell.
             Err(rejection) if reported && self.state.has_task(task) => return Err(rejection),
             Err(rejection) if !reported => return self.fail_leaving(task, rejection),
@@ -72,11 +72,11 @@ impl Decider<'_> {
 
     /// What a result that was there leaves to this run. `None`: it does not fit what the run has already.
     pub(super) fn inherited(&self, beyond: &Beyond) -> Option<Beyond> {
-        let mut artifacts = self.state.new_artifacts(beyond.artifacts.clone()).ok()?;
+        let (mut artifacts, recorded) = self.state.new_artifacts(beyond.artifacts.clone()).ok()?;
         for artifact in &mut artifacts {
             artifact.id = ArtifactId(self.context.draw_run_id().0);
         }
-        Some(Beyond { artifacts, ..beyond.clone() })
+        Some(Beyond { artifacts, recorded, ..beyond.clone() })
     }
 }
 
@@ -90,9 +90,10 @@ impl Decider<'_> {
 }
 
 impl RunState {
-    /// Those that are not recorded yet.
-    fn new_artifacts(&self, artifacts: Vec<Artifact>) -> Result<Vec<Artifact>, Rejection> {
+    /// Those that are not recorded yet, and those that are.
+    fn new_artifacts(&self, artifacts: Vec<Artifact>) -> Result<(Vec<Artifact>, Vec<Artifact>), Rejection> {
         let mut new: Vec<Artifact> = Vec::with_capacity(artifacts.len());
+        let mut recorded = Vec::new();
         let mut numbered: BTreeMap<(&str, i64), [u8; 16]> = BTreeMap::new();
         for artifact in &artifacts {
             let before =
@@ -100,11 +101,11 @@ impl RunState {
             match before {
                 Some(before) if before != artifact.identity() => return Err(exists(artifact)),
                 Some(_) => {}
-                None if self.has_artifact(artifact)? => {}
+                None if self.has_artifact(artifact)? => recorded.push(artifact.clone()),
                 None => new.push(artifact.clone()),
             }
         }
-        Ok(new)
+        Ok((new, recorded))
     }
 
     /// Whether the very artifact is recorded already.

@@ -233,7 +233,8 @@ impl Decider<'_> {
     /// The attempt that ends now succeeded: its result is kept if it began with a key.
     pub(super) fn keep(&mut self, step: StepRef, output: &Json) {
         let Some(begun) = self.state.running.get(&step).and_then(|running| running.begun) else { return };
-        let beyond = self.beyond.clone().filter(|beyond| !beyond.is_empty()).map(Box::new);
+        let beyond =
+            self.beyond.clone().filter(|beyond| !beyond.is_empty()).map(|beyond| Box::new(beyond.for_others()));
         let elsewhere = beyond.as_ref().is_some_and(|beyond| beyond.output_blob.is_some());
         self.effect(Effect::Cache(CacheChange::Keep(Box::new(Kept {
             key: begun.key,
@@ -308,7 +309,8 @@ impl RunState {
         }
     }
 
-    pub(super) fn preimage(&self, step: StepRef, input: &Json, surroundings: &Surroundings, trust: Trust) -> Json {
+    pub(super) fn preimage(&mut self, step: StepRef, input: &Json, surroundings: &Surroundings, trust: Trust) -> Json {
+        let artifacts = self.artifacts_before(step.step);
         let planned = self.plan.step(step.step);
         let parts = KeyParts {
             org: self.org,
@@ -317,6 +319,7 @@ impl RunState {
             step: &planned.id,
             definition: planned.digest,
             input,
+            artifacts: &artifacts,
             surroundings,
         };
         parts.preimage()

@@ -16,6 +16,8 @@ use super::items::{ItemSteps, Items};
 use super::state::{
     Buffered, Failure, PatchRecord, Phase, RunState, Running, RunningKind, Scratch, StepState, Timer, TimerPurpose,
 };
+use super::upstream::Upstream;
+use crate::artifact::Artifact;
 use crate::cache::Trust;
 use crate::event::{ErrorInfo, LeaseProof, ParentStep, StepRef};
 use crate::hash::Digest;
@@ -69,6 +71,12 @@ struct Head {
     /// Kind, step of a training, and what it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     numbered: Vec<(String, i64, uuid::Uuid)>,
+    /// Steps that left artifacts, and the hash of those.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    left: Vec<(StepKey, Digest)>,
+    /// What was recorded for steps that have not ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    recorded: Vec<(StepKey, VecDeque<Artifact>)>,
     #[serde(default, skip_serializing_if = "is_open")]
     trust: Trust,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -214,6 +222,8 @@ impl RunState {
                 .iter()
                 .map(|((kind, step), identity)| (kind.clone(), *step, uuid::Uuid::from_bytes(*identity)))
                 .collect(),
+            left: self.upstream.left.iter().map(|(step, digest)| (key(*step), *digest)).collect(),
+            recorded: self.upstream.recorded.iter().map(|(step, early)| (key(*step), early.clone())).collect(),
             trust: self.trust,
             rebuild: self.rebuild.as_ref().map(|rebuild| match rebuild {
                 Rebuild::All => RebuildHead::All,
@@ -451,6 +461,10 @@ impl Head {
                 .into_iter()
                 .map(|(kind, step, identity)| ((kind, step), *identity.as_bytes()))
                 .collect(),
+            upstream: Upstream {
+                left: self.left.into_iter().map(|(step, digest)| (unkey(step), digest)).collect(),
+                recorded: self.recorded.into_iter().map(|(step, early)| (unkey(step), early)).collect(),
+            },
             trust: self.trust,
             rebuild: self.rebuild.map(|rebuild| match rebuild {
                 RebuildHead::All => Rebuild::All,

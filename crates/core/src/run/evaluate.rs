@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::state::{Fact, Phase, RunState};
 use crate::canonical;
 use crate::event::{ErrorInfo, StepRef};
-use crate::expression::{Scope, StepOutputs, Template};
+use crate::expression::{Needs, Scope, StepOutputs, Template};
 use crate::hash::Digest;
 use crate::json::Json;
 use crate::limits::Limits;
@@ -48,11 +48,19 @@ pub(super) fn key_text(value: &Value, limits: &Limits) -> Result<String, String>
     }
 }
 
-struct Outputs(Vec<(StepIndex, Arc<Value>)>);
+#[derive(Default)]
+struct Seen {
+    outputs: Vec<(StepIndex, Arc<Value>)>,
+    artifacts: Vec<(StepIndex, Arc<Value>)>,
+}
 
-impl StepOutputs for Outputs {
+impl StepOutputs for Seen {
     fn output(&self, step: StepIndex) -> Option<&Value> {
-        self.0.iter().find(|(index, _)| *index == step).map(|(_, value)| &**value)
+        self.outputs.iter().find(|(index, _)| *index == step).map(|(_, value)| &**value)
+    }
+
+    fn artifacts(&self, step: StepIndex) -> Option<&Value> {
+        self.artifacts.iter().find(|(index, _)| *index == step).map(|(_, value)| &**value)
     }
 }
 
@@ -110,7 +118,7 @@ impl RunState {
             return Ok(Placeholders::of(value));
         }
         let item = self.item_value(step, limits)?;
-        self.with_scope(template.steps(), item.as_ref(), step.item, limits, |scope| {
+        self.with_scope(template.needs(), item.as_ref(), step.item, limits, |scope| {
             template.placeholders(scope).map_err(|error| NoValue::expression(error.message))
         })
     }
@@ -128,7 +136,7 @@ impl RunState {
 
     fn render(&mut self, template: &Template, step: StepRef, limits: &Limits) -> Result<Value, NoValue> {
         let item = self.item_value(step, limits)?;
-        self.with_scope(template.steps(), item.as_ref(), step.item, limits, |scope| {
+        self.with_scope(template.needs(), item.as_ref(), step.item, limits, |scope| {
             template.render(scope).map_err(|error| NoValue::expression(error.message))
         })
     }
@@ -136,7 +144,7 @@ impl RunState {
     pub(super) fn condition(&mut self, step: StepIndex, limits: &Limits) -> Result<bool, NoValue> {
         let plan = self.plan.clone();
         let Some(when) = &plan.step(step).when else { return Ok(true) };
-        self.with_scope(when.steps(), None, None, limits, |scope| {
+        self.with_scope(when.needs(), None, None, limits, |scope| {
             when.truthy(scope).map_err(|error| NoValue::expression(error.message))
         })
     }
@@ -145,7 +153,7 @@ impl RunState {
     pub(super) fn items_of(&mut self, step: StepIndex, limits: &Limits) -> Result<Vec<Value>, NoValue> {
         let plan = self.plan.clone();
         let Some(foreach) = &plan.step(step).foreach else { return Ok(Vec::new()) };
-        let value = self.with_scope(foreach.steps(), None, None, limits, |scope| {
+        let value = self.with_scope(foreach.needs(), None, None, limits, |scope| {
             foreach.evaluate(scope).map_err(|error| NoValue::expression(error.message))
         })?;
         list_of(value, limits).map_err(NoValue::Failed)
@@ -166,7 +174,7 @@ impl RunState {
 
     fn with_scope<T>(
         &mut self,
-        steps: &[StepIndex],
+        needs: &Needs,
         item: Option<&Value>,
         index: Option<u32>,
         limits: &Limits,
@@ -181,11 +189,11 @@ impl RunState {
                 None
             }
         };
-        let mut outputs = Vec::with_capacity(steps.len());
-        for step in steps {
+        let mut seen = Seen::default();
+        for step in &needs.outputs {
             let before = missing.len();
             match self.output_value(*step, &mut missing) {
-                Some(Ok(value)) => outputs.push((*step, value)),
+                Some(Ok(value)) => seen.outputs.push((*step, value)),
                 Some(Err(error)) => {
                     let id = &self.plan.step(*step).id;
                     let message = format!("the output of step `{id}` cannot be read: {error}");
@@ -199,12 +207,23 @@ impl RunState {
                 None => {}
             }
         }
+        for step in &needs.artifacts {
+            let before = missing.len();
+            match self.artifacts_value(*step, &mut missing) {
+                Some(value) => seen.artifacts.push((*step, value)),
+                None if missing.len() == before => {
+                    let id = &self.plan.step(*step).id;
+                    return Err(NoValue::expression(format!("step `{id}` has not ended well, so it has no artifacts")));
+                }
+                None => {}
+            }
+        }
         let Some(payload) = payload.filter(|_| missing.is_empty()) else { return Err(NoValue::Missing(missing)) };
         let run = self.run_value();
         work(&Scope {
             payload: &payload,
             run,
-            steps: &Outputs(outputs),
+            steps: &seen,
             item,
             index: index.map(u64::from),
             fuel: limits.expression_fuel,

@@ -142,6 +142,7 @@ impl RunState {
     pub fn trim(&mut self) {
         if self.scratch.fact_bytes > FACT_BYTES {
             self.scratch.facts.clear();
+            self.scratch.artifacts.clear();
             self.scratch.fact_bytes = 0;
             self.scratch.items.clear();
         }

@@ -38,6 +38,7 @@ mod state;
 mod step;
 mod stop;
 mod timer;
+mod upstream;
 mod wait;
 mod waiting;
 mod weigh;

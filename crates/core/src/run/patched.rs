@@ -58,6 +58,8 @@ impl RunState {
         }
         self.stop_waiting(whole);
         self.scratch.items.remove(&step);
+        self.scratch.digests.remove(&step);
+        self.upstream.forget(step);
         let state = &mut self.steps[step as usize];
         *state = set_back(state, phase);
         if phase == Phase::Pending && self.plan.step(step).foreach.is_some() {

@@ -8,6 +8,8 @@ use serde_json::Value;
 use super::TaskRef;
 use super::cache::{Begun, Looking};
 use super::items::Items;
+use super::upstream::Upstream;
+use crate::artifact::Artifact;
 use crate::cache::{Flight, Surroundings, Trust};
 use crate::event::{ErrorInfo, LeaseProof, ParentStep, Queued, StepRef};
 use crate::hash::Digest;
@@ -77,6 +79,7 @@ pub struct RunState {
     pub(super) self_patches: u32,
     /// Artifacts of steps of a training, by kind and step: what each is.
     pub(super) numbered: BTreeMap<(String, i64), [u8; 16]>,
+    pub(super) upstream: Upstream,
     /// Whose results it was started to take.
     pub(super) trust: Trust,
     /// Steps that run whatever is kept.
@@ -93,7 +96,11 @@ pub struct RunState {
 pub(super) struct Scratch {
     /// Values that events carry, by sequence number. May be forgotten at any time and is asked for when needed.
     pub(super) facts: HashMap<u64, Fact>,
+    /// The artifacts of results, by the sequence numbers of the events that carry them; the same goes for these.
+    pub(super) artifacts: HashMap<u64, Arc<Value>>,
     pub(super) fact_bytes: usize,
+    /// What the items of `foreach` steps left, in one hash.
+    pub(super) digests: BTreeMap<StepIndex, Option<Digest>>,
     /// Became ready by the events applied since the last look.
     pub(super) fresh: Vec<StepRef>,
     /// Could not be looked at because a fact was missing.
@@ -323,6 +330,7 @@ impl RunState {
             patches: VecDeque::new(),
             self_patches: 0,
             numbered: BTreeMap::new(),
+            upstream: Upstream::default(),
             trust: queued.trust,
             rebuild: queued.rebuild.clone(),
             continues: 0,
@@ -506,6 +514,8 @@ impl RunState {
         items
             + self.steps.len() * size_of::<StepState>()
             + (self.ready.len() + self.running.len() + self.timers.len() + self.numbered.len()) * 64
+            + self.upstream.left.len() * 64
+            + self.upstream.recorded.values().flatten().map(Artifact::weight).sum::<usize>()
             + 2 * self.scratch.cache.len() * 64
             + (self.scratch.led.len() + self.scratch.awaited.len()) * 96
             + self.scratch.fact_bytes

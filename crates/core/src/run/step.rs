@@ -125,6 +125,7 @@ impl Decider<'_> {
     }
 
     pub(super) fn step_has_completed(&mut self, step: StepRef, logical: u32, engine: u32, output: Json) {
+        self.gather_recorded(step);
         self.keep(step, &output);
         self.emit_completed(step, logical, engine, output);
         self.item_has_ended(step);
@@ -132,6 +133,7 @@ impl Decider<'_> {
 
     /// With what the attempt leaves beyond its output.
     pub(super) fn emit_completed(&mut self, step: StepRef, logical: u32, engine: u32, output: Json) {
+        self.gather_recorded(step);
         let beyond = self.beyond.take().filter(|beyond| !beyond.is_empty()).map(Box::new);
         let elsewhere = beyond.as_ref().is_some_and(|beyond| beyond.output_blob.is_some());
         let in_log = (!elsewhere).then(|| output.clone());

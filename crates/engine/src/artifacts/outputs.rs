@@ -122,7 +122,7 @@ impl Artifacts {
         };
         let artifact: Artifact = new.check(ArtifactId(Uuid::now_v7()), &self.limits)?;
         let output_blob = Some(BlobRef { sha256: hash, size_bytes });
-        Ok(Beyond { output_blob, artifacts: vec![artifact] })
+        Ok(Beyond { output_blob, artifacts: vec![artifact], ..Beyond::default() })
     }
 
     /// The same for an attempt that ended in this process: nobody else could say its output again, so it is tried for a while.

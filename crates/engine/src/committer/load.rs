@@ -163,6 +163,9 @@ impl Committer {
                 }
             };
             for row in rows {
+                if let (Some(beyond), Some(entry)) = (codec::carried_beyond(&row), self.states.get(run)) {
+                    entry.state.learn_artifacts(row.seq, beyond.result());
+                }
                 match codec::carried_value(&row) {
                     Ok(Some(json)) if budget.pay(json.len()) => learned.push((row.seq, json)),
                     Ok(Some(_)) => {

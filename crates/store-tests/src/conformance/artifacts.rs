@@ -170,7 +170,7 @@ async fn what_has_expired_goes(store: &dyn Store) {
 }
 
 fn naming(key: Digest, workflow: &str, sha256: Digest) -> KeptWrite {
-    let beyond = Beyond { output_blob: None, artifacts: vec![artifact("custom", sha256)] };
+    let beyond = Beyond { artifacts: vec![artifact("custom", sha256)], ..Beyond::default() };
     KeptWrite { trust: Trust::Open, beyond: Some(Box::new(beyond)), ..kept(key, workflow, "s") }
 }
 

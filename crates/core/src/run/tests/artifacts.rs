@@ -11,7 +11,7 @@ use crate::status::RunStatus::{Completed, Failed, Running};
 
 const ONE: &str = "steps: {a: {skill: x}, b: {skill: x, input: {n: '${{ steps.a.output.n }}'}}}";
 
-fn artifact(id: u128, content: &str, training_step: Option<i64>) -> Artifact {
+pub(super) fn artifact(id: u128, content: &str, training_step: Option<i64>) -> Artifact {
     let sha256 = Digest::of(content.as_bytes());
     Artifact {
         id: ArtifactId(uuid::Uuid::from_u128(id)),
@@ -27,25 +27,30 @@ fn artifact(id: u128, content: &str, training_step: Option<i64>) -> Artifact {
     }
 }
 
-fn record(run: &mut Run, artifact: Artifact, step: Option<&str>, request: Option<u128>) -> Result<(), Rejection> {
+pub(super) fn record(
+    run: &mut Run,
+    artifact: Artifact,
+    step: Option<&str>,
+    request: Option<u128>,
+) -> Result<(), Rejection> {
     let request = request.map(|id| SignalId(uuid::Uuid::from_u128(id)));
     let record = RecordArtifact { artifact, step: step.map(str::to_owned), request };
     run.command(Command::Record(Box::new(record)))
 }
 
-fn leaving(run: &mut Run, step: &str, output: &str, artifacts: Vec<Artifact>) -> Result<(), Rejection> {
+pub(super) fn leaving(run: &mut Run, step: &str, output: &str, artifacts: Vec<Artifact>) -> Result<(), Rejection> {
     let outcome = Box::new(Command::Complete { task: run.task(step), output: json(output) });
-    let beyond = Box::new(Beyond { output_blob: None, artifacts });
+    let beyond = Box::new(Beyond { artifacts, ..Beyond::default() });
     run.command(Command::Leaving { outcome, beyond })
 }
 
 /// Completes a step with an output that is somewhere else.
-fn large(run: &mut Run, step: &str, output: &Json) {
+pub(super) fn large(run: &mut Run, step: &str, output: &Json) {
     let sha256 = Digest::of(output.as_str().as_bytes());
     run.blobs.insert(sha256, output.clone());
     let outcome = Box::new(Command::Complete { task: run.task(step), output: output.clone() });
     let blob = BlobRef { sha256, size_bytes: output.len() as u64 };
-    let beyond = Box::new(Beyond { output_blob: Some(blob), artifacts: Vec::new() });
+    let beyond = Box::new(Beyond { output_blob: Some(blob), ..Beyond::default() });
     run.command(Command::Leaving { outcome, beyond }).unwrap();
 }
 
@@ -113,7 +118,7 @@ fn a_worker_whose_files_do_not_fit_is_told_and_may_say_it_again() {
     let (task, nonce) = (run.task("a"), run.leased[&step]);
     let report = |artifacts| Command::Leaving {
         outcome: Box::new(Command::Report { task, nonce, outcome: Outcome::Completed(json("1")) }),
-        beyond: Box::new(Beyond { output_blob: None, artifacts }),
+        beyond: Box::new(Beyond { artifacts, ..Beyond::default() }),
     };
     assert_eq!(code(run.command(report(vec![artifact(2, "two", Some(100))]))), "artifact_exists");
     run.is(Running);

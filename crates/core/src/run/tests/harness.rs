@@ -121,6 +121,9 @@ impl Run {
             self.answer(decision.cache);
             for seq in decision.missing {
                 let row = &self.rows[usize::try_from(seq).unwrap() - 1];
+                if let Some(beyond) = codec::carried_beyond(row) {
+                    self.state.learn_artifacts(seq, beyond.result());
+                }
                 match (codec::carried_value(row).unwrap(), codec::carried_blob(row)) {
                     (Some(carried), _) => self.state.learn(seq, carried),
                     (None, Some(blob)) => match self.blobs.get(&blob.sha256) {

@@ -286,6 +286,6 @@ fn same(live: &RunState, other: &RunState, how: &str) {
         stopping,
         inbox
     );
-    equal!(patches, self_patches, trust, rebuild);
+    equal!(patches, self_patches, trust, rebuild, upstream);
     equal!(seen_signals, signal_times, continues, steps_since_continue, bytes_since_continue);
 }

@@ -27,5 +27,6 @@ mod signals;
 mod starting;
 mod stopping;
 mod traces;
+mod upstream;
 mod waiting;
 mod waits;
