@@ -16,7 +16,7 @@ use crate::event::{
 use crate::hash::Digest;
 use crate::id::{NodeId, OrgId, RunId};
 use crate::json::Json;
-use crate::plan::{Plan, Rebuild};
+use crate::plan::{Plan, Rebuild, StepIndex};
 use crate::record::{EVENT_FORMAT, EventRow};
 use crate::status::{RunStatus, SkipReason};
 use crate::time::Timestamp;
@@ -88,6 +88,7 @@ fn idempotency_key(event: &Event, run: RunId, step_id: Option<&str>, plan: &Dige
         (Body::StepSkipped { .. } | Body::StepReused(_), _) if event.parent.is_some() => {
             write!(occasion, "{attempt}@{}", event.parent.unwrap_or(0))
         }
+        (Body::StepsSkipped { .. }, _) => write!(occasion, "@{}", event.parent.unwrap_or(0)),
         (Body::RunContinued { count }, _) => write!(occasion, "{count}"),
         (Body::ArtifactRecorded(artifact), _) => write!(occasion, "{}", artifact.id),
         (Body::RunFailed { .. } | Body::RunCompleted, _) => write!(occasion, "{}", event.parent.unwrap_or(0)),
@@ -259,6 +260,9 @@ struct ReasonData {
 #[derive(Serialize, Deserialize)]
 struct SkippedData {
     reason: SkipReason,
+    /// Of an event that is about many of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    steps: Option<Vec<String>>,
 }
 
 /// What is read of it but its output and its files.
@@ -345,7 +349,11 @@ fn encode_data(body: &Body, plan: &Plan) -> Json {
         Body::RunQueued(queued) => encode_queued(queued, plan),
         Body::RunFailed { error } | Body::StepFailed { error } => text(&ErrorData { error: error.clone() }),
         Body::RunCancelled { reason } | Body::RunTerminated { reason } => text(&ReasonData { reason: reason.clone() }),
-        Body::StepSkipped { reason } => text(&SkippedData { reason: *reason }),
+        Body::StepSkipped { reason } => text(&SkippedData { reason: *reason, steps: None }),
+        Body::StepsSkipped { steps } => text(&SkippedData {
+            reason: SkipReason::RunStopped,
+            steps: Some(steps.iter().map(|step| plan.step(*step).id.to_string()).collect()),
+        }),
         Body::StepReused(reused) => encode_reused(reused),
         Body::RunContinued { count } => text(&ContinuedData { count: *count }),
         Body::RunPatched(patched) => patched::encode(patched, plan),
@@ -472,7 +480,7 @@ fn decode_data(event_type: &str, data: &str, plan: &Plan) -> Result<Body, String
         }
         "ArtifactRecorded" => Body::ArtifactRecorded(Box::new(read::<ArtifactData>(data)?.artifact)),
         "StepFailed" => Body::StepFailed { error: read::<ErrorData>(data)?.error },
-        "StepSkipped" => decode_skipped(data)?,
+        "StepSkipped" => decode_skipped(data, plan)?,
         "StepRetryScheduled" => decode_retry(read(data)?, plan)?,
         "SignalAccepted" => decode_accepted(read(data)?, plan)?,
         "SignalRejected" => {
@@ -483,8 +491,11 @@ fn decode_data(event_type: &str, data: &str, plan: &Plan) -> Result<Body, String
     })
 }
 
-fn decode_skipped(data: &str) -> Result<Body, String> {
-    let SkippedData { reason } = read(data)?;
+fn decode_skipped(data: &str, plan: &Plan) -> Result<Body, String> {
+    let SkippedData { reason, steps } = read(data)?;
+    if let Some(steps) = steps {
+        return Ok(Body::StepsSkipped { steps: find_all(&steps, plan)? });
+    }
     if reason != SkipReason::CacheHit {
         return Ok(Body::StepSkipped { reason });
     }
@@ -499,11 +510,10 @@ fn decode_skipped(data: &str) -> Result<Body, String> {
 }
 
 fn decode_rebuild(data: RebuildData, plan: &Plan) -> Result<Rebuild, String> {
-    let find = |id: &String| plan.find(id).ok_or_else(|| format!("the plan has no step `{id}`"));
     Ok(match data {
         RebuildData::All(AllSteps::All) => Rebuild::All,
         RebuildData::Steps(ids) => {
-            let mut steps = ids.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+            let mut steps = find_all(&ids, plan)?;
             steps.sort_unstable();
             Rebuild::Steps(steps)
         }
@@ -560,12 +570,15 @@ fn decode_started(data: StartedData) -> Result<Started, String> {
 }
 
 fn decode_retry(data: RetryData, plan: &Plan) -> Result<Body, String> {
-    let find = |id: &String| plan.find(id).ok_or_else(|| format!("the plan has no step `{id}`"));
     Ok(Body::StepRetryScheduled {
         retry_at: data.retry_at,
-        reset: data.reset.iter().map(find).collect::<Result<_, _>>()?,
+        reset: find_all(&data.reset, plan)?,
         operator: data.operator,
     })
+}
+
+fn find_all(ids: &[String], plan: &Plan) -> Result<Vec<StepIndex>, String> {
+    ids.iter().map(|id| plan.find(id).ok_or_else(|| format!("the plan has no step `{id}`"))).collect()
 }
 
 fn decode_accepted(data: AcceptedData, plan: &Plan) -> Result<Body, String> {

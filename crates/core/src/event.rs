@@ -135,6 +135,10 @@ pub enum Body {
     StepSkipped {
         reason: SkipReason,
     },
+    /// Many steps that had not begun when the run stopped: each is skipped with the reason `run_stopped`.
+    StepsSkipped {
+        steps: Vec<StepIndex>,
+    },
     /// Skipped with the reason `cache_hit`: the result was there.
     StepReused(Box<Reused>),
     /// The attempt in the event's `logical_attempt` begins at `retry_at`.
@@ -338,7 +342,7 @@ impl Body {
             Body::StepStarted(_) => "StepStarted",
             Body::StepCompleted { .. } => "StepCompleted",
             Body::StepFailed { .. } => "StepFailed",
-            Body::StepSkipped { .. } | Body::StepReused(_) => "StepSkipped",
+            Body::StepSkipped { .. } | Body::StepsSkipped { .. } | Body::StepReused(_) => "StepSkipped",
             Body::StepRetryScheduled { .. } => "StepRetryScheduled",
             Body::ArtifactRecorded(_) => "ArtifactRecorded",
             Body::SignalAccepted { .. } => "SignalAccepted",
@@ -372,7 +376,7 @@ impl Body {
             Body::ArtifactRecorded(artifact) => 200 + artifact.metadata.len(),
             Body::SignalAccepted { payload, .. } => payload.len(),
             Body::RunFailed { error } | Body::StepFailed { error } => error.message.len(),
-            Body::StepRetryScheduled { reset, .. } => reset.len() * 16,
+            Body::StepRetryScheduled { reset: steps, .. } | Body::StepsSkipped { steps } => steps.len() * 16,
             Body::RunPatched(patched) => patched.size(),
             _ => 0,
         };

@@ -96,6 +96,8 @@ words! {
         Operator = "operator",
         /// A patch took the step away.
         Removed = "removed",
+        /// The run ended before the step's turn came.
+        RunStopped = "run_stopped",
     }
 }
 

@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::plans::Plans;
 use crate::projector::{Projection, catch_up, followed};
-use crate::view::{Carried, DEFINITION, RunSummary, RunView, StepView, run_view, step_view};
+use crate::view::{Carried, DEFINITION, RunSummary, RunView, StepView, over_with, run_view, step_view};
 
 impl Engine {
     /// A run as it is now.
@@ -141,7 +141,9 @@ impl Reader<'_> {
         let mut projection = Projection::default();
         if let Some(snapshot) = self.store.snapshot(head.org, head.run).await? {
             projection = Projection::partial(snapshot);
-            projection.add(self.store.steps_by_id(head.org, head.run, std::slice::from_ref(&name)).await?);
+            let mut names = vec![name.clone()];
+            names.extend(step.item.map(|_| StepRef::whole(step.step).name(plan)));
+            projection.add(self.store.steps_by_id(head.org, head.run, &names).await?);
         }
         let mut carried = Carried::default();
         let projection = self.read_on(head, plan, projection, head.last_seq, |row| keep(&mut carried, row)).await?;
@@ -151,9 +153,11 @@ impl Reader<'_> {
             rows.iter().for_each(|row| keep(&mut carried, row));
         }
         let ended = projection.snapshot().is_some_and(|snapshot| snapshot.status.is_terminal());
+        let whole = projection.steps().get(&StepRef::whole(step.step).name(plan));
+        let over = ended.then(|| over_with(whole.filter(|_| step.item.is_some())));
         let artifacts = all(self.store, head.org, head.run, Some(name.clone()), u64::MAX).await?;
         let artifacts = artifacts.iter().map(ArtifactView::from).collect();
-        Ok(StepView { artifacts, ..step_view(plan, step, row, &carried, ended) })
+        Ok(StepView { artifacts, ..step_view(plan, step, row, &carried, over) })
     }
 
     async fn head(&self, org: OrgId, run: RunId) -> Result<HeadRow, EngineError> {

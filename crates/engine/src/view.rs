@@ -210,7 +210,8 @@ pub(crate) fn run_view(
     for index in &plan.order {
         let id = plan.step(*index).id.to_string();
         let items = items_of(projection, &id);
-        let mut view = step_view(plan, StepRef::whole(*index), projection.steps().get(&id), carried, ended);
+        let row = projection.steps().get(&id);
+        let mut view = step_view(plan, StepRef::whole(*index), row, carried, ended.then_some(SkipReason::Cancelled));
         if view.output.is_none() && view.status == StepStatus::Completed && plan.step(*index).foreach.is_some() {
             // A list with parts that are somewhere else is not shown at all.
             let whole = items.iter().all(|row| carried.blob(row).is_none());
@@ -218,8 +219,9 @@ pub(crate) fn run_view(
         }
         view.artifacts = files.remove(id.as_str()).unwrap_or_default();
         steps.push(view);
+        let over = ended.then(|| over_with(row));
         for (item, row) in items.into_iter().enumerate() {
-            let mut view = step_view(plan, StepRef::item(*index, item as u32), Some(row), carried, ended);
+            let mut view = step_view(plan, StepRef::item(*index, item as u32), Some(row), carried, over);
             if !files.is_empty() {
                 view.artifacts = files.remove(view.step_id.as_str()).unwrap_or_default();
             }
@@ -282,16 +284,28 @@ fn last_outputs(plan: &Plan, steps: &[StepView]) -> Json {
     Json::trusted(format!("{{{}}}", outputs.join(",")))
 }
 
-pub(crate) fn step_view(plan: &Plan, step: StepRef, row: Option<&StepRow>, carried: &Carried, ended: bool) -> StepView {
+/// Why items of a step are over that had not ended when the run did.
+pub(crate) fn over_with(step: Option<&StepRow>) -> SkipReason {
+    let stopped = step.is_some_and(|row| row.skip_reason == Some(SkipReason::RunStopped));
+    if stopped { SkipReason::RunStopped } else { SkipReason::Cancelled }
+}
+
+pub(crate) fn step_view(
+    plan: &Plan,
+    step: StepRef,
+    row: Option<&StepRow>,
+    carried: &Carried,
+    over: Option<SkipReason>,
+) -> StepView {
     let status = row.map_or(StepStatus::Pending, |row| row.status);
-    // What had not ended when its run did, never will.
-    let closed = ended && !status.is_terminal();
-    let skip_reason = if closed { Some(SkipReason::Cancelled) } else { row.and_then(|row| row.skip_reason) };
+    // What had not ended when its run did, never will: logs of earlier releases do not say so of steps, none says so of items.
+    let closed = over.filter(|_| !status.is_terminal());
+    let skip_reason = closed.or_else(|| row.and_then(|row| row.skip_reason));
     let (started_at, ended_at) = row.map_or((None, None), |row| (row.started_at, row.ended_at));
     StepView {
         step_id: step.name(plan),
         skill: plan.step(step.step).skill.to_string(),
-        status: if closed { StepStatus::Skipped } else { status },
+        status: if closed.is_some() { StepStatus::Skipped } else { status },
         skip_reason,
         logical_attempt: row.map_or(0, |row| row.logical_attempt),
         engine_attempt: row.map_or(0, |row| row.engine_attempt),

@@ -94,6 +94,7 @@ impl RunState {
                 }
             }
             (Body::StepSkipped { reason }, Some(step)) => self.step_skipped(event, step, *reason)?,
+            (Body::StepsSkipped { steps }, None) => self.steps_skipped(event, steps)?,
             (Body::StepReused(reused), Some(step)) => {
                 self.step_skipped(event, step, SkipReason::CacheHit)?;
                 self.step_mut(step).expect("it was just looked at").output_seq = event.seq;
@@ -256,7 +257,7 @@ impl RunState {
     fn step_completed(&mut self, event: &Event, step: StepRef) -> Result<(), Illegal> {
         self.expect(event, step, StepStatus::Completed)?;
         self.take_awaited_signal(event, step);
-        self.end(event, step, Phase::Completed);
+        self.end(step, Phase::Completed, attempts_of(event));
         self.step_mut(step).expect("it was just looked at").output_seq = event.seq;
         if step.item.is_none() {
             self.satisfy_dependents(step.step);
@@ -280,7 +281,7 @@ impl RunState {
 
     fn step_failed(&mut self, event: &Event, step: StepRef) -> Result<(), Illegal> {
         self.expect(event, step, StepStatus::Failed)?;
-        self.end(event, step, Phase::Failed);
+        self.end(step, Phase::Failed, attempts_of(event));
         self.failures += 1;
         if let Some(items) = step.item.and_then(|_| self.items.get_mut(&step.step)) {
             items.failed += 1;
@@ -290,22 +291,32 @@ impl RunState {
 
     fn step_skipped(&mut self, event: &Event, step: StepRef, reason: SkipReason) -> Result<(), Illegal> {
         self.expect(event, step, StepStatus::Skipped)?;
-        self.end(event, step, Phase::Skipped(reason));
+        self.end(step, Phase::Skipped(reason), attempts_of(event));
         if reason.satisfies() && step.item.is_none() {
             self.satisfy_dependents(step.step);
         }
         Ok(())
     }
 
+    /// The run has stopped, and these had not begun. Their attempts stay what they are.
+    fn steps_skipped(&mut self, event: &Event, steps: &[StepIndex]) -> Result<(), Illegal> {
+        for step in steps {
+            let step = StepRef::whole(*step);
+            self.expect(event, step, StepStatus::Skipped)?;
+            let state = self.steps[step.step as usize];
+            self.end(step, Phase::Skipped(SkipReason::RunStopped), (state.logical_attempt, state.engine_attempt));
+        }
+        Ok(())
+    }
+
     /// What all endings of a step have in common.
-    fn end(&mut self, event: &Event, step: StepRef, phase: Phase) {
+    fn end(&mut self, step: StepRef, phase: Phase, attempts: (u32, u32)) {
         self.stop_waiting(step);
         self.scratch.cache.remove(&step);
         let was_active = self.stop_running(step);
         let state = self.step_mut(step).expect("the caller looked at it");
         state.phase = phase;
-        state.logical_attempt = event.logical_attempt;
-        state.engine_attempt = event.engine_attempt;
+        (state.logical_attempt, state.engine_attempt) = attempts;
         self.steps_since_continue += 1;
         match step.item.and_then(|_| self.items.get_mut(&step.step)) {
             Some(items) => {
@@ -396,11 +407,16 @@ impl RunState {
         }
     }
 
-    /// Opens a step that had been skipped because one before it failed.
+    /// Opens a step that had been skipped because one before it failed, or because its run stopped.
     fn reset(&mut self, event: &Event, step: StepIndex) -> Result<(), Illegal> {
         self.expect(event, StepRef::whole(step), StepStatus::Pending)?;
-        self.steps[step as usize].phase = Phase::Pending;
+        let state = &mut self.steps[step as usize];
+        state.phase = Phase::Pending;
+        let is_next = state.open == 0;
         self.unfinished += 1;
+        if is_next {
+            self.make_ready(StepRef::whole(step));
+        }
         Ok(())
     }
 
@@ -485,6 +501,10 @@ impl RunState {
         self.scratch.timer_changes.clear();
         self.scratch.gone.clear();
     }
+}
+
+fn attempts_of(event: &Event) -> (u32, u32) {
+    (event.logical_attempt, event.engine_attempt)
 }
 
 /// As much of an error as the state keeps and the run's own error quotes.

@@ -88,6 +88,7 @@ impl Decider<'_> {
         };
         // The failure tells one end of a reopened run from another.
         let cause = failure.map_or(self.state.last_seq, |failure| failure.seq);
+        self.skip_the_rest(cause);
         self.emit(None, 0, 0, Some(cause), Body::RunFailed { error: error.clone() });
         self.run_has_ended(ChildOutcome::Failed { error });
     }

@@ -43,19 +43,29 @@ impl Decider<'_> {
         self.emit_run(Body::RunReopened);
     }
 
-    /// The steps that were skipped for this failure and for no other: in order, so that each sees what was reset before.
+    /// The steps that were skipped for this failure and for no other, and those whose turn had not come when the run ended:
+    /// in order, so that each sees what was reset before.
     fn to_reset(&self, step: StepIndex) -> Vec<StepIndex> {
         let plan = self.state.plan.clone();
         let mut open: std::collections::BTreeSet<StepIndex> = [step].into();
         let skipped =
             |index: StepIndex| self.state.steps[index as usize].phase == Phase::Skipped(SkipReason::UpstreamFailed);
+        let stopped =
+            |index: StepIndex| self.state.steps[index as usize].phase == Phase::Skipped(SkipReason::RunStopped);
         let live = |index: StepIndex| match self.state.steps[index as usize].phase {
             Phase::Failed => false,
+            Phase::Skipped(SkipReason::RunStopped) => true,
             Phase::Skipped(reason) => reason.satisfies(),
             _ => true,
         };
         let mut reset = Vec::new();
-        for index in plan.order.iter().copied().filter(|index| skipped(*index)) {
+        for index in plan.order.iter().copied() {
+            if stopped(index) {
+                reset.push(index);
+            }
+            if !skipped(index) {
+                continue;
+            }
             let planned = plan.step(index);
             let follows = planned.depends_on.iter().any(|before| open.contains(before));
             if follows && planned.depends_on.iter().all(|before| open.contains(before) || live(*before)) {

@@ -4,11 +4,14 @@ use super::state::{Phase, RunningKind};
 use super::{Decider, Effect, TaskRef};
 use crate::event::{Body, StepRef};
 use crate::json::Json;
+use crate::plan::StepIndex;
 use crate::status::SkipReason;
 use crate::text;
 
 /// Characters of a reason that are kept.
 const MAX_REASON: usize = 1000;
+/// So many steps at most that never began have an event each.
+const EACH: usize = 64;
 
 impl Decider<'_> {
     /// Asks every step under way to stop; the run is cancelled when the last of them has.
@@ -80,8 +83,24 @@ impl Decider<'_> {
                 self.emit_step(step, state.logical_attempt, state.engine_attempt, skipped);
             }
         }
+        self.skip_the_rest(self.state.last_seq);
         self.emit_run(body);
         self.run_has_ended(super::ChildOutcome::Stopped);
+    }
+
+    /// The run is about to end, so no turn comes any more: of steps, or of items that a `foreach` step still has. Of many
+    /// steps the log says it in one event.
+    pub(super) fn skip_the_rest(&mut self, cause: u64) {
+        let open = self.state.steps.iter().enumerate().filter(|(_, state)| !state.phase.status().is_terminal());
+        let steps: Vec<StepIndex> = open.map(|(index, _)| index as StepIndex).collect();
+        if steps.len() > EACH {
+            return self.emit(None, 0, 0, Some(cause), Body::StepsSkipped { steps });
+        }
+        for step in steps {
+            let state = self.state.steps[step as usize];
+            let body = Body::StepSkipped { reason: SkipReason::RunStopped };
+            self.emit(Some(StepRef::whole(step)), state.logical_attempt, state.engine_attempt, Some(cause), body);
+        }
     }
 }
 

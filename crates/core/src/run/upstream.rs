@@ -51,6 +51,8 @@ impl RunState {
             Body::ArtifactRecorded(artifact) => return self.recorded_early(step, artifact),
             Body::StepCompleted { beyond, .. } => beyond.as_deref(),
             Body::StepReused(reused) => reused.beyond.as_deref(),
+            // Its turn may yet come.
+            Body::StepSkipped { reason: SkipReason::RunStopped } => return,
             Body::StepSkipped { .. } => None,
             _ => return,
         };

@@ -152,6 +152,7 @@ fn explain_skip(subject: &Subject, told: &mut Explanation) {
         Some(SkipReason::Condition) => "its condition was not true".to_owned(),
         Some(SkipReason::UpstreamFailed) => "a step that it depends on did not end well".to_owned(),
         Some(SkipReason::Operator) => "somebody had it skipped, or a step that it depends on".to_owned(),
+        Some(SkipReason::RunStopped) => "the run ended before its turn came".to_owned(),
         Some(SkipReason::Removed) => "a patch took it out of the run".to_owned(),
         _ => "the run ended first".to_owned(),
     };

@@ -121,6 +121,13 @@ impl Projection {
             Body::StepRetryScheduled { reset, .. } => {
                 reset.iter().for_each(|step| self.change(plan, StepRef::whole(*step), open_again));
             }
+            Body::StepsSkipped { steps } => {
+                let skip = |row: &mut StepRow| {
+                    row.end(StepStatus::Skipped, event.at);
+                    row.skip_reason = Some(SkipReason::RunStopped);
+                };
+                steps.iter().for_each(|step| self.change(plan, StepRef::whole(*step), skip));
+            }
             Body::RunPatched(patched) => self.apply_patch(plan, patched, event.at),
             _ => {}
         }
@@ -217,14 +224,14 @@ impl Projection {
 
 /// The steps whose rows an event changes.
 fn changed_by(event: &Event) -> impl Iterator<Item = StepRef> {
-    let (reset, patched) = match &event.body {
-        Body::StepRetryScheduled { reset, .. } => (reset.as_slice(), None),
+    let (steps, patched) = match &event.body {
+        Body::StepRetryScheduled { reset: steps, .. } | Body::StepsSkipped { steps } => (steps.as_slice(), None),
         Body::RunPatched(patched) => (patched.reset.as_slice(), Some(patched)),
         _ => (&[][..], None),
     };
     let back = patched.into_iter().flat_map(|patched| patched.removed.iter().chain(&patched.rerun));
     let others = patched.into_iter().flat_map(|patched| patched.added.iter().chain(&patched.changed));
-    let whole = reset.iter().chain(others).map(|step| StepRef::whole(*step));
+    let whole = steps.iter().chain(others).map(|step| StepRef::whole(*step));
     event.step.into_iter().chain(whole).chain(back.flat_map(whole_and_items))
 }
 

@@ -221,7 +221,7 @@ by_event_type! {
     artifact_recorded: Body::ArtifactRecorded(_) => "ArtifactRecorded",
     step_completed: Body::StepCompleted { .. } => "StepCompleted",
     step_failed: Body::StepFailed { .. } => "StepFailed",
-    step_skipped: Body::StepSkipped { .. } | Body::StepReused(_) => "StepSkipped",
+    step_skipped: Body::StepSkipped { .. } | Body::StepsSkipped { .. } | Body::StepReused(_) => "StepSkipped",
     step_retry_scheduled: Body::StepRetryScheduled { .. } => "StepRetryScheduled",
     signal_accepted: Body::SignalAccepted { .. } => "SignalAccepted",
     signal_rejected: Body::SignalRejected { .. } => "SignalRejected",
@@ -337,6 +337,7 @@ impl Metrics {
                     self.cache_hits.increment(1);
                 }
                 Body::StepSkipped { .. } => self.steps_skipped.increment(1),
+                Body::StepsSkipped { steps } => self.steps_skipped.increment(steps.len() as u64),
                 Body::StepStarted(started) if started.cache_key.is_some() => self.cache_misses.increment(1),
                 Body::RunCompleted => self.runs_completed.increment(1),
                 Body::RunFailed { .. } => self.runs_failed.increment(1),

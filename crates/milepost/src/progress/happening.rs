@@ -41,6 +41,11 @@ pub(super) enum What {
     StepCompleted,
     StepFailed(ErrorInfo),
     StepSkipped(String),
+    /// Many at once, by their ids.
+    StepsSkipped {
+        reason: String,
+        steps: Vec<String>,
+    },
     /// Another attempt; the steps in `reset` had been skipped for this failure and are open again.
     StepRetryScheduled {
         retry_at: Timestamp,
@@ -72,6 +77,7 @@ struct Data {
     waits_for: Option<String>,
     retry_at: Option<Timestamp>,
     reset: Vec<String>,
+    steps: Vec<String>,
 }
 
 impl Happening {
@@ -124,6 +130,7 @@ fn what(event_type: &str, data: &Json) -> Option<What> {
         "SignalRejected" => What::SignalRejected(data.signal, data.reason),
         "StepStarted" => What::StepStarted { items: data.items, waits_for: data.waits_for },
         "StepFailed" => What::StepFailed(data.error?),
+        "StepSkipped" if !data.steps.is_empty() => What::StepsSkipped { reason: data.reason, steps: data.steps },
         "StepSkipped" => What::StepSkipped(data.reason),
         "StepRetryScheduled" => What::StepRetryScheduled { retry_at: data.retry_at?, reset: data.reset },
         _ => return None,

@@ -52,6 +52,7 @@ fn run_text(what: &What) -> Option<String> {
         What::RunStopped(status, reason) => format!("run {status}: {reason}"),
         What::SignalAccepted(name) => format!("signal {name} accepted"),
         What::SignalRejected(name, reason) => format!("signal {name} rejected: {reason}"),
+        What::StepsSkipped { reason, steps } => format!("{} steps skipped ({reason})", steps.len()),
         What::RunPatched(patch) => patch_text(patch),
         _ => return None,
     })

@@ -61,6 +61,11 @@ impl Model {
         if let What::RunPatched(patch) = &happening.what {
             self.patch(patch);
         }
+        if let What::StepsSkipped { reason, steps } = &happening.what {
+            for index in steps.iter().filter_map(|id| self.outline.find(id)) {
+                self.steps[index].skip(reason, happening.at);
+            }
+        }
         let Some(name) = &happening.step else { return };
         let Some(step) = self.outline.find(&name.id).map(|index| &mut self.steps[index]) else { return };
         match name.item {
@@ -125,15 +130,17 @@ impl Step {
                 self.end(StepStatus::Failed, happening.at);
                 self.error = Some(format!("{}: {}", error.code, error.message));
             }
-            What::StepSkipped(reason) => {
-                self.end(StepStatus::Skipped, happening.at);
-                self.skip_reason = Some(reason.clone());
-            }
+            What::StepSkipped(reason) => self.skip(reason, happening.at),
             What::StepRetryScheduled { retry_at, .. } => {
                 (self.status, self.retry_at, self.ended_at) = (StepStatus::Pending, Some(*retry_at), None);
             }
             _ => {}
         }
+    }
+
+    fn skip(&mut self, reason: &str, at: Timestamp) {
+        self.end(StepStatus::Skipped, at);
+        self.skip_reason = Some(reason.to_owned());
     }
 
     fn end(&mut self, status: StepStatus, at: Timestamp) {

@@ -75,6 +75,7 @@ fn phase_code(phase: Phase) -> u8 {
         Phase::Skipped(SkipReason::Cancelled) => 9,
         Phase::Skipped(SkipReason::Operator) => 10,
         Phase::Skipped(SkipReason::Removed) => 12,
+        Phase::Skipped(SkipReason::RunStopped) => 13,
     }
 }
 
@@ -92,6 +93,7 @@ fn phase_of(code: u8) -> Result<Phase, UnreadableCheckpoint> {
         9 => Phase::Skipped(SkipReason::Cancelled),
         10 => Phase::Skipped(SkipReason::Operator),
         12 => Phase::Skipped(SkipReason::Removed),
+        13 => Phase::Skipped(SkipReason::RunStopped),
         _ => return Err(UnreadableCheckpoint(format!("a step has the phase {code}"))),
     })
 }

@@ -21,7 +21,8 @@ fn with_stop_nothing_starts_after_a_failure_and_the_run_fails_when_nothing_runs(
         "5 StepFailed a 1/1 broke",
         "6 StepSkipped a2 0/0 upstream_failed",
         "7 StepCompleted b 1/1",
-        "8 RunFailed broke",
+        "8 StepSkipped b2 0/0 run_stopped",
+        "9 RunFailed broke",
     ]);
 }
 
@@ -37,7 +38,7 @@ fn retrying_the_failed_step_reopens_the_run_and_what_was_skipped_for_it() {
     let mut run = Run::start(TWO, "{}");
     run.dispatch_all().fail("a", "broke", false).complete("b", "1").is(Failed);
     run.signal_step("RETRY_STEP", "a");
-    run.ends_with(&["9 SignalAccepted RETRY_STEP", "10 RunReopened", "11 StepRetryScheduled a 2/1 reset a2"]);
+    run.ends_with(&["10 SignalAccepted RETRY_STEP", "11 RunReopened", "12 StepRetryScheduled a 2/1 reset a2,b2"]);
     run.crash().dispatch_all();
     assert_eq!((run.task("a").logical_attempt, run.task("b2").logical_attempt), (2, 1));
     run.complete("a", "1").complete("b2", "1").run_steps(&["a2"]).is(Completed);

@@ -154,7 +154,25 @@ fn cancel_ends_the_step_with_its_items() {
     let mut run = Run::start(EACH, r#"{"xs":[0,1,2]}"#);
     run.dispatch("f[0]").unwrap();
     run.signal("CANCEL").fail("f[0]", "cancelled", false).is(Cancelled);
-    run.ends_with(&["6 StepSkipped f[0] 1/1 cancelled", "7 StepSkipped f 1/1 cancelled", "8 RunCancelled cancelled"]);
+    run.ends_with(&[
+        "6 StepSkipped f[0] 1/1 cancelled",
+        "7 StepSkipped f 1/1 cancelled",
+        "8 StepSkipped g 0/0 run_stopped",
+        "9 RunCancelled cancelled",
+    ]);
+}
+
+#[test]
+fn a_list_whose_items_wait_when_the_run_fails_goes_on_when_it_is_reopened() {
+    let yaml = "steps: {f: {skill: x, foreach: '${{ payload.xs }}', input: '${{ item }}'}, z: {skill: x}}";
+    let mut run = Run::start(yaml, r#"{"xs":[0,1,2]}"#);
+    run.dispatch("f[0]").unwrap();
+    run.complete("f[0]", "0").dispatch("z").unwrap();
+    run.fail("z", "broke", false).is(Failed);
+    run.ends_with(&["7 StepFailed z 1/1 broke", "8 StepSkipped f 1/1 run_stopped", "9 RunFailed broke"]);
+    run.crash().signal_step("RETRY_STEP", "z").run_steps(&["z"]);
+    assert!(run.log().contains("StepStarted f 1/2 3 items"), "{}", run.log());
+    run.run_steps(&["f[1]", "f[2]"]).is(Completed);
 }
 
 #[test]

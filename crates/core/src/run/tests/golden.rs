@@ -149,6 +149,22 @@ fn recordings() -> Vec<Recording> {
         ("failed", each.to_owned(), |run| {
             run.dispatch_all().fail("f[0]", "broke", false).complete("f[1]", "1").crash();
         }),
+        ("stopped", "steps: {a: {skill: x}, b: {skill: x}, c: {skill: x, depends_on: [b]}}".to_owned(), |run| {
+            run.dispatch("a").unwrap();
+            run.fail("a", "broke", false).crash().signal_step("RETRY_STEP", "a");
+            run.run_steps(&["a"]).signal("TERMINATE");
+        }),
+        ("stopped_many", format!("steps: {{a: {{skill: x}}, {}}}", (0..70).map(|n| format!("s{n}: {{skill: x, depends_on: [a]}}")).collect::<Vec<_>>().join(", ")), |run| {
+            run.dispatch_all().signal("CANCEL").complete("a", "1");
+        }),
+        ("artifacts", "steps: {a: {skill: x}, b: {skill: x, input: {all: '${{ steps.a.artifacts }}'}}}".to_owned(), |run| {
+            let file = |n, content| super::artifacts::artifact(n, content, Some(1));
+            run.dispatch_all();
+            super::artifacts::record(run, file(1, "one"), Some("a"), None).unwrap();
+            let later = super::artifacts::artifact(2, "two", Some(2));
+            super::artifacts::leaving(run, "a", "1", vec![file(3, "one"), later]).unwrap();
+            run.dispatch_all();
+        }),
         ("terminated", "steps: {a: {skill: x}, c: {skill: workflow, input: {ref: other}}}".to_owned(), |run| {
             run.dispatch_all().signal("TERMINATE");
         }),

@@ -23,6 +23,10 @@ pub(super) fn line(event: &Event, plan: &Plan) -> String {
         Body::RunCancelled { reason } | Body::RunTerminated { reason } => reason.clone(),
         Body::RunContinued { count } => count.to_string(),
         Body::StepSkipped { reason } => reason.to_string(),
+        Body::StepsSkipped { steps } => {
+            let names: Vec<&str> = steps.iter().map(|step| &*plan.step(*step).id).collect();
+            format!("run_stopped {}", names.join(","))
+        }
         Body::StepReused(reused) => {
             format!("cache_hit {}", reused.output.as_ref().map_or("elsewhere", |output| output.as_str()))
         }
@@ -144,6 +148,9 @@ impl Watcher {
     }
 
     fn see_step(&mut self, event: &Event, text: &str, plan: &Plan) {
+        if let Body::StepsSkipped { steps } = &event.body {
+            steps.iter().for_each(|step| self.set_step(plan.step(*step).id.to_string(), "skipped", text));
+        }
         let Some(step) = event.step else { return };
         let name = step.name(plan);
         let next = match &event.body {
@@ -220,6 +227,10 @@ impl Watcher {
         if matches!(self.run, "completed" | "cancelled" | "terminated") {
             let open = self.steps.iter().find(|(_, status)| **status == "running");
             assert_eq!(open, None, "under way in a run that has ended\n{}", run.log());
+        }
+        if state.status.is_terminal() {
+            let open = state.steps.iter().any(|step| !step.phase.status().is_terminal());
+            assert!(!open, "the log does not say that a step never began\n{}", run.log());
         }
     }
 }

@@ -60,7 +60,7 @@ fn an_approved_run_starts_and_a_rejected_one_ends() {
     run.signal("APPROVE").run_steps(&["a"]).is(Completed);
     let mut run = Run::start(&yaml, "{}");
     run.send("REJECT", None, r#"{"reason":"too dear"}"#).unwrap();
-    run.ends_with(&["2 SignalAccepted REJECT", "3 RunCancelled too dear"]);
+    run.ends_with(&["2 SignalAccepted REJECT", "3 StepSkipped a 0/0 run_stopped", "4 RunCancelled too dear"]);
 }
 
 #[test]

@@ -85,7 +85,12 @@ fn cancel_asks_tasks_to_stop_and_ends_with_the_last() {
     assert_eq!(code(run.dispatch("c")), "stale_attempt");
     run.complete("a", "1").is(Running);
     run.fail("b", "cancelled", false);
-    run.ends_with(&["6 StepCompleted a 1/1", "7 StepSkipped b 1/1 cancelled", "8 RunCancelled cancelled"]);
+    run.ends_with(&[
+        "6 StepCompleted a 1/1",
+        "7 StepSkipped b 1/1 cancelled",
+        "8 StepSkipped c 0/0 run_stopped",
+        "9 RunCancelled cancelled",
+    ]);
 }
 
 #[test]
@@ -98,8 +103,14 @@ fn a_task_that_fails_while_it_is_asked_to_stop_is_not_tried_again() {
 #[test]
 fn cancel_ends_at_once_what_nobody_has_in_hand() {
     let starts: [(&str, &[&str]); 5] = [
-        ("approval: true\nsteps: {a: {skill: x}}", &["2 SignalAccepted CANCEL", "3 RunCancelled cancelled"]),
-        ("steps: {a: {skill: x}}", &["3 SignalAccepted CANCEL", "4 RunCancelled cancelled"]),
+        (
+            "approval: true\nsteps: {a: {skill: x}}",
+            &["2 SignalAccepted CANCEL", "3 StepSkipped a 0/0 run_stopped", "4 RunCancelled cancelled"],
+        ),
+        (
+            "steps: {a: {skill: x}}",
+            &["3 SignalAccepted CANCEL", "4 StepSkipped a 0/0 run_stopped", "5 RunCancelled cancelled"],
+        ),
         (
             "steps: {a: {skill: sleep, input: {ms: 1000}}}",
             &["5 StepSkipped a 1/1 cancelled", "6 RunCancelled cancelled"],
@@ -110,7 +121,7 @@ fn cancel_ends_at_once_what_nobody_has_in_hand() {
         ),
         (
             "concurrency: {key: k, limit: 1}\nsteps: {a: {skill: x}}",
-            &["2 SignalAccepted CANCEL", "3 RunCancelled cancelled"],
+            &["2 SignalAccepted CANCEL", "3 StepSkipped a 0/0 run_stopped", "4 RunCancelled cancelled"],
         ),
     ];
     for (yaml, expected) in starts {
@@ -197,4 +208,78 @@ fn nothing_is_taken_after_the_end_but_retry_of_a_failed_run() {
         assert_eq!(code(run.send("RETRY_STEP", Some("a"), "{}")), "run_ended");
         run.crash().is(status);
     }
+}
+
+#[test]
+fn what_never_began_is_skipped_with_a_reason_of_its_own_when_the_run_stops() {
+    let yaml = "steps: {a: {skill: x}, b: {skill: x, depends_on: [a]}, c: {skill: x, depends_on: [b]}, d: {skill: x}}";
+    let mut run = Run::start(yaml, "{}");
+    run.dispatch("a").unwrap();
+    run.signal("TERMINATE");
+    run.ends_with(&[
+        "5 StepSkipped a 1/1 cancelled",
+        "6 StepSkipped b 0/0 run_stopped",
+        "7 StepSkipped c 0/0 run_stopped",
+        "8 StepSkipped d 0/0 run_stopped",
+        "9 RunTerminated terminated",
+    ]);
+    let mut run = Run::start(yaml, "{}");
+    run.dispatch("a").unwrap();
+    run.fail("a", "broke", false);
+    run.ends_with(&[
+        "4 StepFailed a 1/1 broke",
+        "5 StepSkipped b 0/0 upstream_failed",
+        "6 StepSkipped c 0/0 upstream_failed",
+        "7 StepSkipped d 0/0 run_stopped",
+        "8 RunFailed broke",
+    ]);
+    assert_eq!(run.events.iter().filter_map(|event| event.parent).collect::<Vec<_>>(), [4, 4, 4, 4]);
+}
+
+#[test]
+fn what_never_began_goes_on_when_the_run_is_reopened_as_often_as_that_happens() {
+    let yaml = "
+steps:
+  a: {skill: x}
+  b: {skill: x, retry: {max_attempts: 3, backoff_ms: 60000}}
+  c: {skill: x, depends_on: [b]}
+  d: {skill: x, depends_on: [a, c]}
+";
+    let mut run = Run::start(yaml, "{}");
+    run.dispatch_all().fail("b", "broke", true).fail("a", "broke", false);
+    run.ends_with(&[
+        "8 StepSkipped d 0/0 upstream_failed",
+        "9 StepSkipped b 2/0 run_stopped",
+        "10 StepSkipped c 0/0 run_stopped",
+        "11 RunFailed broke",
+    ]);
+    run.crash().signal_step("RETRY_STEP", "a");
+    run.ends_with(&["13 RunReopened", "14 StepRetryScheduled a 2/1 reset b,c,d"]);
+    run.dispatch_all().fail("a", "broke", false).complete("b", "1");
+    run.ends_with(&[
+        "18 StepSkipped d 0/0 upstream_failed",
+        "19 StepCompleted b 2/1",
+        "20 StepSkipped c 0/0 run_stopped",
+        "21 RunFailed broke",
+    ]);
+    run.crash().signal_step("RETRY_STEP", "a").run_steps(&["a", "c", "d"]).is(Completed);
+}
+
+#[test]
+fn of_many_steps_that_never_began_the_log_has_one_event() {
+    let steps: Vec<String> = (0..10_000).map(|n| format!("s{n:04}: {{skill: x, depends_on: [a]}}")).collect();
+    let yaml = format!("on_failure: stop\nsteps: {{a: {{skill: x}}, z: {{skill: x}}, {}}}", steps.join(", "));
+    let mut run = Run::start(&yaml, "{}");
+    run.dispatch("z").unwrap();
+    run.fail("z", "broke", false).is(Failed);
+    let stopped: Vec<&crate::record::EventRow> =
+        run.rows.iter().filter(|row| row.event_type == "StepSkipped").collect();
+    assert_eq!(stopped.len(), 1);
+    let data = stopped[0].data.to_value();
+    assert_eq!((stopped[0].step_id.as_deref(), &data["reason"]), (None, &serde_json::json!("run_stopped")));
+    assert_eq!(data["steps"].as_array().map(Vec::len), Some(10_001));
+    assert!(run.state.steps.iter().all(|step| step.phase.status().is_terminal()));
+    run.crash().signal_step("RETRY_STEP", "z").dispatch("a").unwrap();
+    run.complete("a", "1");
+    assert_eq!(run.offered.len(), 10_001, "with the step that failed");
 }
