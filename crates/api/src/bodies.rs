@@ -64,7 +64,7 @@ impl Bodies {
         let most = match request.extensions().get::<MatchedPath>().map(MatchedPath::as_str) {
             // Nobody reads it.
             None => return Ok((request, Room::default())),
-            Some(path) if path.starts_with("/api/v1/blobs") => return Ok((request, Room::default())),
+            Some("/api/v1/blobs" | "/api/v1/blobs/{digest}") => return Ok((request, Room::default())),
             Some(path) if path.starts_with("/api/v1/tasks/") || path.starts_with("/api/v1/worker/") => {
                 self.from_workers
             }

@@ -65,7 +65,7 @@ impl Problem {
             title: status.canonical_reason().unwrap_or("Error"),
             status: status.as_u16(),
             code: code.to_owned(),
-            detail: detail.into(),
+            detail: shortened(detail.into()),
             problems: None,
             conflicts: None,
         }
@@ -102,6 +102,17 @@ impl Problem {
         let problems = Some(problems.into_iter().map(DocumentProblem::from).collect());
         Problem { problems, ..Problem::unprocessable("invalid_document", detail) }
     }
+}
+
+/// Sentences quote what was sent. Of a long one the beginning and the end are told: what was wanted comes last.
+fn shortened(detail: String) -> String {
+    const START: usize = 1500;
+    const END: usize = 500;
+    if detail.len() <= START + END {
+        return detail;
+    }
+    let (start, end) = (detail.floor_char_boundary(START), detail.ceil_char_boundary(detail.len() - END));
+    format!("{} … {}", &detail[..start], &detail[end..])
 }
 
 impl From<EngineError> for Problem {

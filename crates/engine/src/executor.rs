@@ -250,15 +250,22 @@ pub(crate) fn redacted_outcome(
     }
 }
 
-/// A quick look that clears nearly every output: no number long enough to be beyond 2^53, no deep nesting.
+/// A quick look that clears nearly every output: no number long enough to be beyond 2^53 and none with an exponent, no
+/// character by its number, which may be half of one, no deep nesting.
 fn is_plain(text: &str, max_depth: usize) -> bool {
-    let (mut digits, mut brackets) = (0_usize, 0_usize);
+    let (mut digits, mut brackets, mut before) = (0_usize, 0_usize, b' ');
     for byte in text.bytes() {
+        let is_odd = match byte {
+            b'e' | b'E' => digits > 0,
+            b'u' => before == b'\\',
+            _ => false,
+        };
         digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
         brackets += usize::from(matches!(byte, b'{' | b'['));
-        if digits > 15 || brackets >= max_depth {
+        if is_odd || digits > 15 || brackets >= max_depth {
             return false;
         }
+        before = byte;
     }
     true
 }
@@ -272,5 +279,17 @@ mod tests {
         assert!(is_plain(r#"{"a": [1, 2, 123456789012345]}"#, 64));
         assert!(!is_plain(r#"{"a": 9007199254740993}"#, 64));
         assert!(!is_plain(&"[".repeat(64), 64));
+    }
+
+    #[test]
+    fn what_not_every_reader_takes_is_no_output() {
+        let limits = Limits::default();
+        let check = |text: &str| check_output(&Json::trusted(text), &limits, 1000).map_err(|error| error.code);
+        for text in ["1e999", "[-1E999]", r#""\ud800""#, r#"{"a": "\udc00\ud800"}"#, r#"{"\ud800": 1}"#] {
+            assert_eq!(check(text).unwrap_err(), "bad_output", "{text}");
+        }
+        for text in ["1e3", "[1.5E-3]", r#""\ud83d\ude00""#, r#""\u00e9""#, r#""the\\u""#, r#""1e999""#] {
+            assert!(check(text).is_ok(), "{text}");
+        }
     }
 }

@@ -73,3 +73,19 @@ async fn a_document_that_takes_too_long_to_check_is_refused_and_others_go_on() {
     }
     api.ended_run(&echo()).await;
 }
+
+#[tokio::test]
+async fn refusals_quote_little_of_what_was_sent() {
+    let api = Api::new().await;
+    let long = "é".repeat(500_000);
+    for body in [
+        json!({"worker_id": "w", "results": long}),
+        json!({"worker_id": "w", "capacity": long}),
+        json!({ long.as_str(): 1 }),
+    ] {
+        let refused = api.post("/api/v1/worker/exchange", &body).await;
+        let detail = refused.body["detail"].as_str().unwrap().to_owned();
+        refused.is_problem(422, "bad_body");
+        assert!(detail.len() < 2100 && (detail.contains("expected") || detail.contains("unknown field")), "{detail}");
+    }
+}

@@ -9,6 +9,7 @@ use std::fmt;
 use aho_corasick::{AhoCorasick, MatchKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use milepost_core::canonical::parse_strict;
 use serde_json::Value;
 
 /// What is shorter is found everywhere, so it is not searched for.
@@ -62,7 +63,9 @@ impl Redactor {
             return self.patterns.is_match(json).then(|| self.patterns.replace_all(json, &self.marks));
         };
         let after = self.value(before.clone());
-        (after != before).then(|| after.to_string())
+        // Of a key that comes twice only the last value was read, and the text has them all.
+        let is_all = || !self.patterns.is_match(json) && parse_strict(json, usize::MAX).is_ok();
+        (after != before || !is_all()).then(|| after.to_string())
     }
 
     fn value(&self, value: Value) -> Value {

@@ -42,7 +42,8 @@ impl Poll {
             // Those who come are given what is there already: nothing is late before the interval has passed.
             drop(pulse.rest(self.hub.watched()).await);
             pulse.rest(tokio::time::sleep(INTERVAL)).await;
-            let topics = self.hub.watched().await;
+            // Those who came may have left meanwhile; then this waits for the next, however long that takes.
+            let topics = pulse.rest(self.hub.watched()).await;
             if let Err(error) = self.run_once(&topics).await {
                 tracing::warn!(%error, "the runs that are watched here cannot be looked at");
             }
