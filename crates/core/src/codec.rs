@@ -14,10 +14,11 @@ use crate::event::{
     BaseRun, Body, ErrorInfo, Event, LeaseHolder, LeaseProof, ParentStep, Queued, Reused, Started, StepRef,
 };
 use crate::hash::Digest;
-use crate::id::{NodeId, OrgId, RunId};
+use crate::id::{ArtifactId, NodeId, OrgId, RunId, SignalId};
 use crate::json::Json;
 use crate::plan::{Plan, Rebuild, StepIndex};
 use crate::record::{EVENT_FORMAT, EventRow};
+use crate::run::{Signal, payload_digest};
 use crate::status::{RunStatus, SkipReason};
 use crate::time::Timestamp;
 
@@ -96,13 +97,78 @@ fn idempotency_key(event: &Event, run: RunId, step_id: Option<&str>, plan: &Dige
         _ => write!(occasion, "{attempt}"),
     };
     debug_assert!(written.is_ok(), "writing to a String cannot fail");
+    key_on(run, step_id, &occasion, event.body.event_type(), plan)
+}
+
+fn key_on(run: RunId, step_id: Option<&str>, occasion: &str, event_type: &str, plan: &Digest) -> Digest {
     Digest::of_parts([
         run.0.as_bytes().as_slice(),
         step_id.unwrap_or("").as_bytes(),
         occasion.as_bytes(),
-        event.body.event_type().as_bytes(),
+        event_type.as_bytes(),
         &plan.0,
     ])
+}
+
+/// The keys that the event of a signal may have, if the run has had no plan but this one.
+#[must_use]
+pub fn keys_of_signal(run: RunId, plan: &Digest, signal: SignalId) -> [Digest; 2] {
+    SIGNAL_EVENTS.map(|event_type| key_on(run, None, &signal.to_string(), event_type, plan))
+}
+
+/// The key of the event that records an artifact on its own, under the same condition.
+#[must_use]
+pub fn key_of_artifact(run: RunId, plan: &Digest, step_id: Option<&str>, artifact: ArtifactId) -> Digest {
+    key_on(run, step_id, &artifact.to_string(), ARTIFACT_EVENT, plan)
+}
+
+/// The events that say what became of a signal.
+pub const SIGNAL_EVENTS: [&str; 2] = ["SignalAccepted", "SignalRejected"];
+/// The event that records an artifact on its own.
+pub const ARTIFACT_EVENT: &str = "ArtifactRecorded";
+
+/// A signal as it is on record, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedSignal {
+    pub name: String,
+    pub step_id: Option<String>,
+    /// `None` of a refused one in the log of an earlier release, which does not say what came with it.
+    pub payload: Option<Digest>,
+    /// Why it was refused.
+    pub refused: Option<String>,
+}
+
+impl RecordedSignal {
+    /// The signal of a row; `None` if the row is of none.
+    ///
+    /// # Errors
+    /// The row cannot be read.
+    pub fn of(row: &EventRow) -> Result<Option<RecordedSignal>, Unreadable> {
+        let read = match &*row.event_type {
+            "SignalAccepted" => read::<AcceptedData>(row.data.as_str()).map(|data| RecordedSignal {
+                name: data.name,
+                step_id: data.step_id,
+                payload: Some(payload_digest(&data.payload)),
+                refused: None,
+            }),
+            "SignalRejected" => read::<RejectedData>(row.data.as_str()).map(|data| RecordedSignal {
+                name: data.name,
+                step_id: data.step_id,
+                payload: data.payload_sha256,
+                refused: Some(data.reason),
+            }),
+            _ => return Ok(None),
+        };
+        let fail = |reason| Unreadable { seq: row.seq, event_type: row.event_type.to_string(), reason };
+        read.map(Some).map_err(fail)
+    }
+
+    /// Whether a signal is this one, sent again.
+    #[must_use]
+    pub fn is(&self, signal: &Signal) -> bool {
+        let same = |payload| payload == payload_digest(&signal.payload);
+        self.name == signal.name && self.payload.is_none_or(|payload| same(payload) && self.step_id == signal.step)
+    }
 }
 
 /// The event of a row.
@@ -327,6 +393,10 @@ struct RejectedData {
     #[serde(rename = "type")]
     name: String,
     reason: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    step_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    payload_sha256: Option<Digest>,
 }
 
 fn text<T: Serialize>(data: &T) -> Json {
@@ -367,7 +437,12 @@ fn encode_data(body: &Body, plan: &Plan) -> Json {
             step_id: step.map(|step| step.name(plan)),
             payload: payload.clone(),
         }),
-        Body::SignalRejected { name, reason } => text(&RejectedData { name: name.clone(), reason: reason.clone() }),
+        Body::SignalRejected { name, reason, step, payload } => text(&RejectedData {
+            name: name.clone(),
+            reason: reason.clone(),
+            step_id: step.map(|step| step.name(plan)),
+            payload_sha256: *payload,
+        }),
         _ => Json::trusted("{}"),
     }
 }
@@ -484,8 +559,9 @@ fn decode_data(event_type: &str, data: &str, plan: &Plan) -> Result<Body, String
         "StepRetryScheduled" => decode_retry(read(data)?, plan)?,
         "SignalAccepted" => decode_accepted(read(data)?, plan)?,
         "SignalRejected" => {
-            let RejectedData { name, reason } = read(data)?;
-            Body::SignalRejected { name, reason }
+            let RejectedData { name, reason, step_id, payload_sha256 } = read(data)?;
+            let find = |id: String| StepRef::parse(&id, plan).ok_or_else(|| format!("the plan has no step `{id}`"));
+            Body::SignalRejected { name, reason, step: step_id.map(find).transpose()?, payload: payload_sha256 }
         }
         _ => return Err("this release does not know that type".to_owned()),
     })

@@ -78,8 +78,13 @@ pub fn differences(before: &Value, after: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     let (Some(before), Some(after)) = (before.as_object(), after.as_object()) else { return found };
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let nothing = Value::Object(serde_json::Map::new());
     for name in names {
-        compare(Part::of(name), String::new(), before.get(name), after.get(name), &mut found);
+        let part = Part::of(name);
+        // Where no step left anything, there is no such part.
+        let absent = (part == Part::Artifacts).then_some(&nothing);
+        let (before, after) = (before.get(name).or(absent), after.get(name).or(absent));
+        compare(part, String::new(), before, after, &mut found);
     }
     found.sort_by(|a, b| (a.part, &a.path).cmp(&(b.part, &b.path)));
     found
@@ -179,6 +184,20 @@ mod tests {
         (after["epoch"]["step"], after["trust"], after["definition"]) = (json!(1), json!("protected"), json!("d2"));
         assert_eq!(shown(&before, &after), ["definition", "env/LANG", "secrets/TOKEN", "epoch/step", "trust"]);
         assert_eq!(shown(&before, &before), [""; 0]);
+    }
+
+    #[test]
+    fn what_earlier_steps_left_is_told_by_step() {
+        let none = preimage(json!(1));
+        let mut before = none.clone();
+        before["artifacts"] = json!({"render": "h1", "brief": "h2"});
+        let mut after = before.clone();
+        after["artifacts"]["render"] = json!("h3");
+        assert_eq!(shown(&before, &after), ["artifacts/render"]);
+        assert_eq!(in_words(&differences(&before, &after)), "the artifacts of `render` changed");
+        assert_eq!(shown(&none, &after), ["artifacts/brief", "artifacts/render"]);
+        let gone = "the artifacts of `brief` are gone and the artifacts of `render` are gone";
+        assert_eq!(in_words(&differences(&before, &none)), gone);
     }
 
     #[test]

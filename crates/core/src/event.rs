@@ -159,6 +159,9 @@ pub enum Body {
     SignalRejected {
         name: String,
         reason: String,
+        /// With the payload's digest, what tells it from another signal. Logs of earlier releases have neither.
+        step: Option<StepRef>,
+        payload: Option<Digest>,
     },
 }
 

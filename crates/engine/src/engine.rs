@@ -665,10 +665,10 @@ impl Engine {
         expected_seq: Option<u64>,
     ) -> Result<Accepted, EngineError> {
         let command = match expected_seq {
-            None => Command::Signal(signal),
-            Some(expected_seq) => Command::SignalAt { signal, expected_seq },
+            None => Command::Signal(signal.clone()),
+            Some(expected_seq) => Command::SignalAt { signal: signal.clone(), expected_seq },
         };
-        self.inbox.ask(RequestKind::Command { org: self.org, run, command }).await
+        self.send_once(run, command, &signal).await
     }
 
     /// A signal with a new id, without payload.

@@ -2,6 +2,7 @@
 //!
 //! The rules are in `milepost-core`; here they meet disks, clocks and other people's code.
 
+mod again;
 pub mod artifacts;
 pub mod cache;
 mod clock;

@@ -24,6 +24,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
@@ -89,6 +90,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn events(&self, org: OrgId, run: RunId, after_seq: u64, limit: u32) -> Result<Vec<EventRow>>;
     /// Single events of one run, in any order; those that do not exist are left out.
     async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>>;
+    /// Events of one run by their idempotency keys, in any order; those that do not exist are left out.
+    async fn events_by_key(&self, org: OrgId, run: RunId, keys: &[Digest]) -> Result<Vec<EventRow>>;
 
     /// The events of one step of a run (`shots`, or `shots[3]`), in order. Reads the run's log.
     async fn step_events(

@@ -211,3 +211,41 @@ async fn a_task_is_completed_with_its_files() {
     let listed = api.get(&format!("/api/v1/runs/{run}/artifacts")).await.body;
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);
 }
+
+#[tokio::test]
+async fn an_artifact_that_is_recorded_again_is_answered_as_the_first_time_when_its_row_is_gone() {
+    let (api, _folder) = api().await;
+    let run = api.ended_run(&json!({"name": "w", "steps": {"w": {"skill": "noop"}}})).await;
+    let path = format!("/api/v1/runs/{run}/artifacts");
+    let file = json!({"uri": "https://example.org/x", "step_id": "w", "kind": "report"});
+    let first = api.post_with(&path, &[("idempotency-key", "k")], &file).await;
+    assert_eq!(first.status, StatusCode::CREATED);
+    let same = async |api: &Api, when: &str| {
+        let again = api.post_with(&path, &[("idempotency-key", "k")], &file).await;
+        assert_eq!((again.status, &again.body), (StatusCode::OK, &first.body), "{when}");
+        for (field, value) in
+            [("uri", json!("https://example.org/y")), ("kind", json!("other")), ("step_id", Value::Null)]
+        {
+            let mut other = file.clone();
+            other[field] = value;
+            if field == "step_id" {
+                other.as_object_mut().unwrap().remove("step_id");
+            }
+            let other = api.post_with(&path, &[("idempotency-key", "k")], &other).await;
+            other.is_problem(422, "idempotency_key_reused");
+        }
+    };
+    same(&api, "while it is there").await;
+    let gone = |api: &Api| api.sql().execute("DELETE FROM artifacts", []).unwrap();
+    assert_eq!(gone(&api), 1);
+    same(&api, "when it has expired").await;
+    for n in 0..1001 {
+        let other = json!({"uri": format!("https://example.org/{n}")});
+        let key = n.to_string();
+        assert_eq!(api.post_with(&path, &[("idempotency-key", &key)], &other).await.status, StatusCode::CREATED);
+    }
+    same(&api, "when the run has forgotten its id").await;
+    assert_eq!(gone(&api), 1001);
+    let api = api.again().await;
+    same(&api, "after a restart").await;
+}

@@ -1,9 +1,10 @@
 //! Words to runs.
 
 use axum::http::StatusCode;
+use milepost_engine::{Config, Engine};
 use serde_json::json;
 
-use super::{Api, failing, waiting};
+use super::{Api, failing, one_persons, waiting};
 
 #[tokio::test]
 async fn a_signal_lets_a_waiting_step_go_on() {
@@ -101,4 +102,79 @@ async fn a_signal_that_does_not_fit_is_refused() {
     api.post(&path, &json!({"typ": "go"})).await.is_problem(422, "bad_body");
     let nobody = "/api/v1/runs/01a1defb-20b0-76b2-bcac-6128b7360903/signals";
     api.post(nobody, &json!({"type": "go"})).await.is_problem(404, "unknown_run");
+}
+
+/// So many more that a run no longer remembers the ids of those before.
+async fn flood(api: &Api, run: &str) {
+    let run = milepost_core::id::RunId(run.parse().unwrap());
+    let send = |_| {
+        let engine = api.engine.clone();
+        tokio::spawn(async move { engine.signal(run, Engine::new_signal("note")).await.unwrap() })
+    };
+    for task in (0..1001).map(send).collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_signal_that_is_sent_again_is_answered_as_the_first_time_however_long_ago_that_was() {
+    let mut config = Config::default();
+    (config.limits.signals_per_minute, config.limits.buffered_signals) = (100_000, 100_000);
+    let api = Api::open(one_persons(), config).await;
+    let run = api.start(&waiting()).await;
+    let path = format!("/api/v1/runs/{run}/signals");
+    let (taken, refused) = ("01a1defb-20b0-76b2-bcac-6128b7360903", "01a1defb-20b0-76b2-bcac-6128b7360904");
+    let note = json!({"type": "note", "signal_id": taken, "payload": {"n": 1, "m": [2]}});
+    let resume = json!({"type": "RESUME", "signal_id": refused});
+    let first = api.post(&path, &note).await;
+    let no = api.post(&path, &resume).await;
+    assert_eq!((first.status, &first.body["status"]), (StatusCode::ACCEPTED, &json!("running")));
+    no.is_problem(409, "signal_rejected");
+    let same = async |api: &Api, when: &str| {
+        // The same, written in another way.
+        let again = json!({"type": "note", "signal_id": taken, "payload": {"m": [2], "n": 1}});
+        let again = api.post(&path, &again).await;
+        assert_eq!((again.status, &again.body), (first.status, &first.body), "{when}");
+        let again = api.post(&path, &resume).await;
+        assert_eq!((again.status, &again.body["detail"]), (no.status, &no.body["detail"]), "{when}");
+        for other in [
+            json!({"type": "note", "signal_id": taken}),
+            json!({"type": "other", "signal_id": taken, "payload": {"n": 1, "m": [2]}}),
+            json!({"type": "note", "signal_id": taken, "step_id": "gate", "payload": {"n": 1, "m": [2]}}),
+            json!({"type": "RESUME", "signal_id": refused, "payload": {"n": 1}}),
+            json!({"type": "PAUSE", "signal_id": refused}),
+        ] {
+            api.post(&path, &other).await.is_problem(422, "signal_id_reused");
+        }
+    };
+    same(&api, "at once").await;
+    flood(&api, &run).await;
+    let ended = api.get(&format!("/api/v1/runs/{run}")).await.body["last_event_seq"].clone();
+    same(&api, "after a thousand others").await;
+    assert_eq!(api.get(&format!("/api/v1/runs/{run}")).await.body["last_event_seq"], ended, "nothing is recorded");
+    assert_eq!(api.post(&path, &json!({"type": "go"})).await.status, StatusCode::ACCEPTED, "what is new is taken");
+    api.ended(&run).await;
+    same(&api, "after the end").await;
+    let api = api.again().await;
+    same(&api, "after a restart").await;
+    // What was refused without a trace is refused again.
+    let late = json!({"type": "note", "signal_id": "01a1defb-20b0-76b2-bcac-6128b7360905"});
+    api.post(&path, &late).await.is_problem(409, "run_ended");
+    api.post(&path, &late).await.is_problem(409, "run_ended");
+}
+
+#[tokio::test]
+async fn an_id_of_a_signal_is_found_in_the_log_of_a_run_that_was_patched() {
+    let api = Api::new().await;
+    let run = api.start(&waiting()).await;
+    let path = format!("/api/v1/runs/{run}/signals");
+    let pause = json!({"type": "PAUSE", "signal_id": "01a1defb-20b0-76b2-bcac-6128b7360903"});
+    let first = api.post(&path, &pause).await;
+    let ops = json!({"ops": [{"op": "add", "path": "/steps/more", "value": {"skill": "noop"}}]});
+    assert!(api.post(&format!("/api/v1/runs/{run}/patch"), &ops).await.status.is_success());
+    assert_eq!(api.post(&path, &json!({"type": "RESUME"})).await.status, StatusCode::ACCEPTED);
+    let again = api.post(&path, &pause).await;
+    assert_eq!((again.status, &again.body, &again.body["status"]), (first.status, &first.body, &json!("paused")));
+    let other = json!({"type": "CANCEL", "signal_id": "01a1defb-20b0-76b2-bcac-6128b7360903"});
+    api.post(&path, &other).await.is_problem(422, "signal_id_reused");
 }

@@ -25,7 +25,7 @@ impl Decider<'_> {
     /// Records an artifact, whatever state the run is in: what is made of a run is often made after its end.
     pub(super) fn record(&mut self, record: RecordArtifact) -> Result<(), Rejection> {
         let RecordArtifact { artifact, step, request } = record;
-        if request.is_some_and(|request| self.state.seen_signals.contains(&request)) {
+        if request.map(|request| self.has_seen(request)).transpose()?.unwrap_or(false) {
             return Ok(());
         }
         let step = step.map(|name| self.state.find_step(&name)).transpose()?;

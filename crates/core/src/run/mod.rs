@@ -68,6 +68,7 @@ pub use checkpoint::{CHECKPOINT_FORMAT, UnreadableCheckpoint};
 pub use look::{ItemCounts, ResolvedInput, unknown_step};
 pub use patch::{PatchEffects, PatchRun};
 pub use preview::{ItemsPreview, Preview, StepOutlook, StepPreview, WhyRun};
+pub use signal::payload_digest;
 pub use start::{SlotQuestion, StartRun, Starting, check_payload};
 pub use state::{RunState, TimerChange};
 pub use waiting::WaitsFor;
@@ -138,11 +139,33 @@ pub enum Command {
     },
     /// A file is there that belongs to the run.
     Record(Box<RecordArtifact>),
+    /// A `Signal`, `SignalAt` or `Record` whose id the log does not have: it was looked for.
+    Unseen(Box<Command>),
     /// The missing facts are there now.
     Continue,
 }
 
 impl Command {
+    /// Whether it has an id, and changes nothing when it comes again.
+    #[must_use]
+    pub fn has_id(&self) -> bool {
+        matches!(
+            self,
+            Command::Signal(_) | Command::SignalAt { .. } | Command::Patch(_) | Command::Record(_) | Command::Unseen(_)
+        )
+    }
+
+    /// The event at which the run has to stand.
+    #[must_use]
+    pub fn expected_seq(&self) -> Option<u64> {
+        match self {
+            Command::SignalAt { expected_seq, .. } => Some(*expected_seq),
+            Command::Patch(patch) => patch.expected_seq,
+            Command::Unseen(command) => command.expected_seq(),
+            _ => None,
+        }
+    }
+
     /// How the attempt ends instead, if this says that it ended well and that cannot be kept.
     #[must_use]
     pub fn failed(&self, error: impl FnOnce() -> ErrorInfo) -> Option<Command> {
@@ -321,6 +344,8 @@ pub enum RejectionKind {
 impl Rejection {
     /// The code of a command that named the event at which the run had to stand.
     pub const MOVED: &'static str = "precondition_failed";
+    /// The code of what has an id that the state may have forgotten: the log has to be searched for it.
+    pub const UNSURE: &'static str = "id_unsure";
     /// The code of a patch that was made for a plan which the run no longer has.
     pub const PLAN_MOVED: &'static str = "plan_moved";
 
@@ -374,7 +399,15 @@ pub fn decide(state: &mut RunState, command: Command, context: &Context<'_>) -> 
         state.forget_answers();
     }
     let mut decider = Decider::new(state, context);
+    let command = match command {
+        Command::Unseen(command) => {
+            decider.unseen = true;
+            *command
+        }
+        other => other,
+    };
     match command {
+        Command::Unseen(_) => return Err(Rejection::new(RejectionKind::Bug, "internal", "a command is wrapped twice")),
         Command::Dispatch { step, worker } => decider.dispatch(step, worker)?,
         Command::Lease { step, lease } => decider.lease(step, lease)?,
         Command::Report { task, nonce, outcome } => decider.report(task, nonce, outcome)?,
@@ -407,6 +440,8 @@ struct Decider<'a> {
     prepared: Option<Result<Arc<Plan>, String>>,
     /// What the attempt leaves beyond its output.
     beyond: Option<Beyond>,
+    /// The log was searched for the id of this, and does not have it.
+    unseen: bool,
     /// Steps could begin when this was begun.
     moved: bool,
     broken: Option<Illegal>,
@@ -415,7 +450,17 @@ struct Decider<'a> {
 impl<'a> Decider<'a> {
     fn new(state: &'a mut RunState, context: &'a Context<'a>) -> Decider<'a> {
         let (decision, moved) = (Decision::default(), state.moves());
-        Decider { state, context, decision, signal: None, prepared: None, beyond: None, moved, broken: None }
+        Decider {
+            state,
+            context,
+            decision,
+            signal: None,
+            prepared: None,
+            beyond: None,
+            unseen: false,
+            moved,
+            broken: None,
+        }
     }
 
     /// Follows up on all that became ready, ends the run if it is over, rotates its history if it is long.

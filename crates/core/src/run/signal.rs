@@ -1,9 +1,13 @@
 //! Signals: the ones the engine knows, and names of the user's own.
 
-use super::state::Buffered;
+use super::state::{Buffered, REMEMBERED_SIGNALS};
 use super::step::json_fits;
 use super::{Decider, Rejection, RejectionKind, Signal};
+use crate::canonical;
 use crate::event::{Body, StepRef};
+use crate::hash::Digest;
+use crate::id::SignalId;
+use crate::json::Json;
 use crate::status::RunStatus;
 use crate::text;
 
@@ -37,16 +41,32 @@ impl Verb {
 }
 
 impl Decider<'_> {
+    /// Whether the run has had this id before.
+    ///
+    /// # Errors
+    /// It may have, so long ago that only the log knows.
+    pub(super) fn has_seen(&self, id: SignalId) -> Result<bool, Rejection> {
+        let seen = &self.state.seen_signals;
+        if seen.contains(&id) {
+            return Ok(true);
+        }
+        match self.unseen || seen.len() < REMEMBERED_SIGNALS {
+            true => Ok(false),
+            false => Err(Rejection::new(RejectionKind::Conflict, Rejection::UNSURE, "the log may have this id")),
+        }
+    }
+
     /// The same signal sent twice is one signal.
     pub(super) fn signal(&mut self, signal: Signal) -> Result<(), Rejection> {
-        if self.state.seen_signals.contains(&signal.id) {
+        if self.has_seen(signal.id)? {
             return Ok(());
         }
         let verb = Verb::of(&signal.name);
         let step = self.check_signal(&signal, verb)?;
         self.signal = Some(signal.id);
         if let Some(refusal) = self.refusal(verb, &signal.name, step) {
-            self.emit_run(Body::SignalRejected { name: signal.name, reason: refusal.message.clone() });
+            let (name, payload) = (signal.name, Some(payload_digest(&signal.payload)));
+            self.emit_run(Body::SignalRejected { name, reason: refusal.message, step, payload });
             // The refusal is on record; the sender learns of it by the event.
             return Ok(());
         }
@@ -76,7 +96,7 @@ impl Decider<'_> {
     /// the run has come since.
     pub(super) fn signal_at(&mut self, signal: Signal, expected_seq: u64) -> Result<(), Rejection> {
         let last_seq = self.state.last_seq;
-        if last_seq != expected_seq && !self.state.seen_signals.contains(&signal.id) {
+        if last_seq != expected_seq && !self.has_seen(signal.id)? {
             let message = format!("the run is at event {last_seq}, not at {expected_seq}: it went on; read it again");
             return Err(Rejection::new(RejectionKind::Conflict, Rejection::MOVED, message));
         }
@@ -163,5 +183,15 @@ impl Decider<'_> {
     fn approve(&mut self) {
         self.emit_run(Body::RunApproved);
         self.start_if_possible();
+    }
+}
+
+/// Tells payloads apart, however they are written.
+#[must_use]
+pub fn payload_digest(payload: &Json) -> Digest {
+    let value = serde_json::from_str::<serde_json::Value>(payload.as_str()).ok();
+    match value.and_then(|value| canonical::to_string(&value).ok()) {
+        Some(canonical) => Digest::of(canonical.as_bytes()),
+        None => Digest::of(payload.as_str().as_bytes()),
     }
 }

@@ -7,7 +7,7 @@ use milepost_store::rows::ArtifactRow;
 
 use super::rejected;
 use super::view::ArtifactView;
-use crate::committer::RequestKind;
+use crate::again::{Sent, SentAs};
 use crate::engine::Engine;
 use crate::error::EngineError;
 
@@ -38,31 +38,43 @@ impl Engine {
         let NewRecord { artifact, step_id, key } = record;
         let by_key = key.map(|key| ArtifactId::of_request(run, &key));
         self.head(run).await?;
-        let admitted = self.artifacts.admit(self.org, vec![artifact]).await?.pop();
-        let Some(mut artifact) = admitted else { return Err(EngineError::NoSuchRun(run)) };
-        if let Some(id) = by_key {
-            if let Some(row) = self.store.artifacts().artifact(self.org, run, id).await? {
-                return again(&row, &artifact, step_id.as_deref());
-            }
-            artifact.id = id;
+        if let Some(id) = by_key
+            && let Some(row) = self.store.artifacts().artifact(self.org, run, id).await?
+        {
+            return again(&row, &artifact.check(id, self.limits())?, step_id.as_deref());
         }
+        let mut artifact = match (self.artifacts.admit(self.org, vec![artifact.clone()]).await, by_key) {
+            (Ok(admitted), _) => admitted.into_iter().next().ok_or(EngineError::NoSuchRun(run))?,
+            // Its content may have gone since it was recorded under this key, as its row has.
+            (Err(error), Some(id)) => {
+                return match self.artifact_on_record(run, id, step_id.as_deref()).await? {
+                    Some(row) => again(&row, &artifact.check(id, self.limits())?, step_id.as_deref()),
+                    None => Err(error),
+                };
+            }
+            (Err(error), None) => return Err(error),
+        };
+        artifact.id = by_key.unwrap_or(artifact.id);
         let request = by_key.map(|id| SignalId(id.0));
         let command = RecordArtifact { artifact: artifact.clone(), step: step_id.clone(), request };
         let command = Command::Record(Box::new(command));
-        let accepted = self.inbox.ask(RequestKind::Command { org: self.org, run, command }).await?;
-        if accepted.existing {
+        let sent = self.send_if_new(run, command, SentAs::Artifact(artifact.id, step_id.as_deref())).await?;
+        let existing = matches!(sent, Sent::Before);
+        if existing {
             // Whoever recorded it may be on the way to the disk.
             self.inbox.caught_up().await;
+            if by_key.is_some()
+                && let Some(row) = self.artifact_on_record(run, artifact.id, step_id.as_deref()).await?
+            {
+                return again(&row, &artifact, step_id.as_deref());
+            }
         }
-        let row = match (accepted.existing, artifact.training_step) {
+        let row = match (existing, artifact.training_step) {
             (true, Some(step)) => self.store.artifacts().numbered(self.org, run, &artifact.kind, step).await?,
             _ => self.store.artifacts().artifact(self.org, run, artifact.id).await?,
         };
         match row {
-            Some(row) if accepted.existing && by_key == Some(row.artifact.id) => {
-                again(&row, &artifact, step_id.as_deref())
-            }
-            Some(row) => Ok(Recorded { artifact: ArtifactView::from(&row), existing: accepted.existing }),
+            Some(row) => Ok(Recorded { artifact: ArtifactView::from(&row), existing }),
             None => {
                 let message = "that artifact was recorded before and has expired; record it as another one";
                 Err(rejected(RejectionKind::Conflict, "artifact_expired", message))

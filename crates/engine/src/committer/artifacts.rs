@@ -55,7 +55,7 @@ impl Committer {
     }
 }
 
-pub(super) fn rows(events: &[Event], run: RunId, plan: &Plan) -> Vec<ArtifactRow> {
+pub(crate) fn rows(events: &[Event], run: RunId, plan: &Plan) -> Vec<ArtifactRow> {
     events.iter().flat_map(|event| rows_of(event, run, plan)).collect()
 }
 

@@ -261,9 +261,7 @@ impl Committer {
         let (status, last_seq) = (entry.state.status, entry.state.last_seq);
         self.returned_patch.clone_from(&decision.patch);
         // A signal that is new leaves an event, whatever becomes of it.
-        let is_signal =
-            matches!(command, Command::Signal(_) | Command::SignalAt { .. } | Command::Patch(_) | Command::Record(_));
-        let existing = is_signal && decision.events.is_empty();
+        let existing = command.has_id() && decision.events.is_empty();
         let refused = decision.events.iter().find_map(|event| match &event.body {
             Body::SignalRejected { reason, .. } => Some(reason.clone()),
             _ => None,
@@ -295,12 +293,7 @@ impl Committer {
         last_seq: u64,
         rejection: Rejection,
     ) -> EngineError {
-        let expected = match command {
-            Command::SignalAt { expected_seq, .. } => Some(*expected_seq),
-            Command::Patch(patch) => patch.expected_seq,
-            _ => None,
-        };
-        if let Some(expected) = expected.filter(|_| rejection.code == Rejection::MOVED) {
+        if let Some(expected) = command.expected_seq().filter(|_| rejection.code == Rejection::MOVED) {
             return EngineError::Moved { run, expected, last_seq };
         }
         if rejection.kind == RejectionKind::Bug {
@@ -527,10 +520,11 @@ fn stop_signal(parent: RunId, child: RunId, terminate: bool) -> Command {
         milepost_core::hash::Digest::of_parts([parent.0.as_bytes().as_slice(), child.0.as_bytes(), name.as_bytes()]);
     let mut bytes = [0_u8; 16];
     bytes.copy_from_slice(&digest.0[..16]);
-    Command::Signal(Signal {
+    // Nobody is there to search the log for it: a parent stops a child once, and what has ended takes no signal.
+    Command::Unseen(Box::new(Command::Signal(Signal {
         id: SignalId(uuid::Builder::from_custom_bytes(bytes).into_uuid()),
         name: name.to_owned(),
         step: None,
         payload: Json::trusted(r#"{"reason":"its parent was stopped"}"#),
-    })
+    })))
 }

@@ -62,6 +62,7 @@ use crate::watch::Watchers;
 use crate::work::Work;
 use crate::workers::Leases;
 
+pub(crate) use artifacts::rows as artifact_rows;
 use children::{PreparedChild, PreparedChildren};
 use commit::InFlight;
 use dispatch::ReadyQueue;

@@ -1,7 +1,7 @@
 //! The earlier key that is most like one: what differs is why a step ran.
 
 use milepost_core::cache::key_of;
-use milepost_core::difference::{Difference, differences, in_words};
+use milepost_core::difference::{Difference, Part, differences, in_words};
 use milepost_core::json::Json;
 use milepost_store::rows::PreimageRow;
 
@@ -45,6 +45,21 @@ impl Past {
     }
 }
 
+/// Why there is no result under a key.
+pub(crate) struct Missed {
+    pub(crate) words: String,
+    /// The steps whose artifacts a key had before and this one lacks, if nothing else is different.
+    pub(crate) without: Vec<String>,
+}
+
+fn without_artifacts(differences: &[Difference]) -> Vec<String> {
+    let gone = |difference: &Difference| difference.part == Part::Artifacts && difference.after.is_none();
+    if !differences.iter().all(gone) {
+        return Vec::new();
+    }
+    differences.iter().map(|difference| difference.path.trim_start_matches('/').to_owned()).collect()
+}
+
 impl Engine {
     /// What a step began with before, compared with what it begins with now.
     pub(super) async fn past_of(&self, workflow: &str, step: &str, preimage: &Json) -> Result<Past, EngineError> {
@@ -54,13 +69,15 @@ impl Engine {
         Ok(self.work().sized(Lane::Documents, bytes, move || Past::of(rows, &preimage)).await?)
     }
 
-    /// In a few words, why there is no result under a key.
-    pub(crate) async fn why_missed(&self, workflow: &str, step: &str, preimage: &Json) -> Result<String, EngineError> {
+    /// Why there is no result under a key.
+    pub(crate) async fn why_missed(&self, workflow: &str, step: &str, preimage: &Json) -> Result<Missed, EngineError> {
         let past = self.past_of(workflow, step, preimage).await?;
-        Ok(match (past.same, past.nearest) {
+        let words = match (&past.same, &past.nearest) {
             (Some(_), _) => "it began with this before and no result is left".to_owned(),
             (None, Some(nearest)) => in_words(&nearest.differences),
             (None, None) => "nothing is known of an earlier time".to_owned(),
-        })
+        };
+        let differences = past.nearest.filter(|_| past.same.is_none()).map(|nearest| nearest.differences);
+        Ok(Missed { words, without: without_artifacts(&differences.unwrap_or_default()) })
     }
 }

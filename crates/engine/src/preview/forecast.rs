@@ -96,7 +96,7 @@ impl Forecast {
 }
 
 /// What is not known yet counts as if it ran.
-fn may_run(step: &StepPreview) -> bool {
+pub(super) fn may_run(step: &StepPreview) -> bool {
     match &step.outlook {
         StepOutlook::Runs(why) => *why != WhyRun::NoItems,
         StepOutlook::Unknown(_) => true,

@@ -20,7 +20,7 @@ use crate::engine::{Engine, NewRun};
 use crate::error::EngineError;
 use crate::surroundings::{surrounded, surroundings};
 use crate::work::Lane;
-use forecast::Forecast;
+use forecast::{Forecast, may_run};
 pub use view::{PlanCounts, PlanView, PlannedItems, PlannedStep, StepDecision};
 
 /// Of so many steps that miss a result it is looked for what changed.
@@ -67,8 +67,8 @@ impl Engine {
         let (now, limits) = (self.clock.now(), self.limits().clone());
         let begin = move || starting.preview(Arc::new(around), &Context::new(now, 0, &limits));
         let preview = self.work().run(Lane::Documents, begin).await??;
-        let Foreseen { mut preview, saved, steps } = self.converse(preview).await?;
-        let reasons = self.reasons(plan, &mut preview, &steps).await?;
+        let Foreseen { mut preview, saved, mut steps } = self.converse(preview).await?;
+        let reasons = self.reasons(plan, &mut preview, &mut steps).await?;
         let forecast = Forecast::of(self, plan, &steps, &saved, base).await?;
         Ok(PlanView::of(plan, steps, &saved, &reasons, &forecast, base))
     }
@@ -99,21 +99,31 @@ impl Engine {
         self.work().run(Lane::Documents, converse).await?
     }
 
-    /// What changed since the last time, for the first few steps that have no result under their keys.
+    /// What changed since the last time, for the first few steps that have no result under their keys. Where that is only
+    /// what steps leave that would run, they decide.
     async fn reasons(
         &self,
         plan: &Plan,
         preview: &mut Preview,
-        steps: &[StepPreview],
+        steps: &mut [StepPreview],
     ) -> Result<HashMap<StepIndex, String>, EngineError> {
         let mut reasons = HashMap::new();
-        let missed = |step: &&StepPreview| {
+        let missed = |step: &StepPreview| {
             step.outlook == StepOutlook::Runs(WhyRun::NoResult) && step.items.is_none() && step.cache_key.is_some()
         };
-        for step in steps.iter().filter(missed).take(REASONS) {
-            if let Some(preimage) = preview.preimage(step.step) {
-                let told = self.why_missed(&plan.name, &plan.step(step.step).id, &preimage).await?;
-                reasons.insert(step.step, told);
+        let missed: Vec<usize> =
+            steps.iter().enumerate().filter(|(_, step)| missed(step)).map(|(at, _)| at).take(REASONS).collect();
+        for at in missed {
+            let step = steps[at].step;
+            let Some(preimage) = preview.preimage(step) else { continue };
+            let told = self.why_missed(&plan.name, &plan.step(step).id, &preimage).await?;
+            let before: Vec<StepIndex> = told.without.iter().filter_map(|id| plan.find(id)).collect();
+            let may_leave = |before: &StepIndex| steps.iter().any(|step| step.step == *before && may_run(step));
+            if !before.is_empty() && before.iter().all(may_leave) {
+                steps[at].outlook = StepOutlook::Unknown(before);
+                steps[at].cache_key = None;
+            } else {
+                reasons.insert(step, told.words);
             }
         }
         Ok(reasons)

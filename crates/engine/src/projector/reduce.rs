@@ -240,9 +240,10 @@ fn whole_and_items(back: &SetBack) -> impl Iterator<Item = StepRef> {
     std::iter::once(StepRef::whole(step)).chain((0..back.items).map(move |item| StepRef::item(step, item)))
 }
 
-/// Has ended, and is part of the plan.
+/// Has ended, and is part of the plan. What never began as the run stopped is not done.
 fn is_done(row: &StepRow) -> bool {
-    row.status.is_terminal() && row.skip_reason != Some(SkipReason::Removed)
+    let left_out = matches!(row.skip_reason, Some(SkipReason::Removed | SkipReason::RunStopped));
+    row.status.is_terminal() && !left_out
 }
 
 fn open_again(row: &mut StepRow) {

@@ -36,6 +36,7 @@ on! {
         one_of_a_kind_for_each_step_of_a_training,
         a_key_that_comes_again_is_the_same_request,
         a_result_that_is_taken_leaves_its_files_to_the_new_run,
+        a_changed_file_with_an_equal_output_is_a_change,
         a_result_of_which_a_file_is_gone_is_made_again_and_nothing_else,
         what_nobody_names_goes_after_a_while_and_nothing_else,
         kinds_are_kept_as_long_as_it_is_said,
@@ -47,6 +48,7 @@ on! {
         a_worker_that_names_what_is_not_there_may_say_it_again,
         one_of_a_kind_for_each_step_of_a_training,
         a_result_that_is_taken_leaves_its_files_to_the_new_run,
+        a_changed_file_with_an_equal_output_is_a_change,
         a_result_of_which_a_file_is_gone_is_made_again_and_nothing_else,
         what_nobody_names_goes_after_a_while_and_nothing_else,
     ]
@@ -67,7 +69,7 @@ impl Bench {
         Blobs::in_folder(self.folder.path())
     }
 
-    /// `make` attaches its input's `text` as a file and gives it back.
+    /// `make` attaches its input's `text` as a file and gives it back, or what it is told to `say`.
     fn config(&self) -> Config {
         let made = self.made.clone();
         let config = config().skill("make", move |context, input: Value| {
@@ -84,7 +86,7 @@ impl Bench {
                 };
                 context.attach_bytes(text.clone(), artifact).await?;
                 match input["fail"].is_null() {
-                    true => Ok(json!(text)),
+                    true => Ok(input.get("say").cloned().unwrap_or_else(|| json!(text))),
                     false => Err(SkillError::fatal("broken", "as it was told")),
                 }
             }
@@ -460,6 +462,57 @@ async fn a_result_that_is_taken_leaves_its_files_to_the_new_run(home: Home) {
     assert!(events.iter().all(|event| event.persisted_at == events[0].persisted_at), "more than one commit");
     sound(&engine, second).await;
     healthy(engine.store()).await;
+}
+
+const SAYS_THE_SAME: &str = r#"
+name: same
+defaults: {cache: {enabled: true}}
+steps:
+  a: {skill: make, input: {text: "${{ payload.text }}", say: 1}}
+  b: {skill: echo, depends_on: [a], input: {x: 1}}
+  c: {skill: echo, input: {file: "${{ steps.a.artifacts.custom['made.txt'] }}"}}
+  d: {skill: echo, input: {of: "${{ steps.b.output }}"}}
+"#;
+
+async fn a_changed_file_with_an_equal_output_is_a_change(home: Home) {
+    let bench = Bench::new();
+    for cached_bytes in [config().cached_bytes, 0] {
+        let mut config = Config { cached_bytes, ..bench.config() };
+        if cached_bytes == 0 {
+            config.limits.continue_steps = 1;
+        }
+        let engine = home.open(config).await;
+        let text =
+            |n: &str| NewRun { payload: Json::of(&json!({"text": format!("{n}{cached_bytes}")})), ..NewRun::default() };
+        let reused = |view: &RunView| {
+            let hits = view.steps.iter().filter(|step| step.cache_hit);
+            hits.map(|step| step.step_id.clone()).collect::<Vec<_>>().join("")
+        };
+        let (first, _) = run(&engine, SAYS_THE_SAME, text("one")).await;
+        let (same, _) = run(&engine, SAYS_THE_SAME, text("one")).await;
+        let (changed, status) = run(&engine, SAYS_THE_SAME, text("two")).await;
+        assert_eq!(status, RunStatus::Completed);
+        let views =
+            [engine.run(first).await.unwrap(), engine.run(same).await.unwrap(), engine.run(changed).await.unwrap()];
+        let hits: Vec<String> = views.iter().map(reused).collect();
+        let expected = if cached_bytes == 0 { ["d", "abcd", "d"] } else { ["", "abcd", "d"] };
+        assert_eq!(hits, expected, "{cached_bytes}");
+        let hash = Digest::of(format!("two{cached_bytes}").as_bytes());
+        let file = output(&views[2], "c")["file"].clone();
+        assert_eq!((&file["sha256"], &file["uri"]), (&json!(hash), &json!(format!("milepost://blobs/sha256/{hash}"))));
+        let told = within(engine.explain(changed, "b")).await.unwrap();
+        assert!(told.message.contains("the artifacts of `a` changed"), "{}", told.message);
+        // What `a` would leave is not known beforehand.
+        let plan = engine.deploy(SAYS_THE_SAME).await.unwrap();
+        let foreseen = within(engine.plan_run(&plan, text("three"))).await.unwrap();
+        let decisions: Vec<_> =
+            foreseen.steps.iter().map(|step| (step.step_id.as_str(), step.decision.as_str())).collect();
+        assert_eq!(decisions, [("a", "run"), ("b", "unknown"), ("c", "unknown"), ("d", "unknown")]);
+        for id in [first, same, changed] {
+            sound(&engine, id).await;
+        }
+        engine.shutdown().await;
+    }
 }
 
 async fn a_result_of_which_a_file_is_gone_is_made_again_and_nothing_else(home: Home) {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, OutboxId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
@@ -244,6 +245,10 @@ impl Store for Faulty {
     async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>> {
         self.read()?;
         self.inner.events_at(org, run, seqs).await
+    }
+    async fn events_by_key(&self, org: OrgId, run: RunId, keys: &[Digest]) -> Result<Vec<EventRow>> {
+        self.read()?;
+        self.inner.events_by_key(org, run, keys).await
     }
     async fn step_events(
         &self,

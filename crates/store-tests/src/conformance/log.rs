@@ -24,6 +24,7 @@ pub(super) async fn check(store: &dyn Store) {
     every_column_of_an_event_comes_back(store).await;
     long_data_comes_back(store).await;
     the_log_is_read_in_pages(store).await;
+    events_are_found_by_their_keys(store).await;
     a_patched_run_follows_another_plan(store).await;
     an_empty_batch_is_fine(store).await;
     a_stale_write_conflicts_and_leaves_nothing(store).await;
@@ -109,6 +110,22 @@ async fn the_log_is_read_in_pages(store: &dyn Store) {
     some.sort_unstable();
     assert_eq!(some, [2, 9]);
     assert_eq!(store.events_at(ORG, run, &[]).await.unwrap(), []);
+}
+
+async fn events_are_found_by_their_keys(store: &dyn Store) {
+    let (run, other) = (new_run(), new_run());
+    for run in [run, other] {
+        written(store, start(run, 3)).await;
+    }
+    let all = store.events(ORG, run, 0, 10).await.unwrap();
+    let foreign = store.events(ORG, other, 0, 10).await.unwrap();
+    let keys = [all[2].idempotency_key, foreign[1].idempotency_key, all[0].idempotency_key];
+    let mut found = store.events_by_key(ORG, run, &keys).await.unwrap();
+    found.sort_unstable_by_key(|event| event.seq);
+    assert_eq!(plain_events(found), plain_events(vec![all[0].clone(), all[2].clone()]));
+    assert_eq!(store.events_by_key(ORG, run, &[]).await.unwrap(), []);
+    let elsewhere = milepost_core::id::OrgId(ORG.0 + 1);
+    assert_eq!(store.events_by_key(elsewhere, run, &keys).await.unwrap(), []);
 }
 
 /// Beside one that is not: whatever else its batch does, only the patched run follows another plan.

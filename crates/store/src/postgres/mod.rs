@@ -46,6 +46,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
+use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
@@ -184,6 +185,10 @@ impl Store for PostgresStore {
 
     async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>> {
         runs::events_at(&self.reading().await?, org, run, seqs).await
+    }
+
+    async fn events_by_key(&self, org: OrgId, run: RunId, keys: &[Digest]) -> Result<Vec<EventRow>> {
+        runs::events_by_key(&self.reading().await?, org, run, keys).await
     }
 
     async fn step_events(

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use deadpool_postgres::Object;
+use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::record::EventRow;
 use milepost_core::time::Timestamp;
@@ -124,6 +125,21 @@ pub(super) async fn events_at(connection: &Object, org: OrgId, run: RunId, seqs:
          JOIN run_events AS e ON e.run_id = $1 AND e.org_id = $2 AND e.run_seq = q.seq ORDER BY e.run_seq"
     );
     let rows = query(connection, &sql, &[&run.0, &org.0, &seqs]).await?;
+    rows.iter().map(|row| columns::event(row, 0)).collect()
+}
+
+pub(super) async fn events_by_key(
+    connection: &Object,
+    org: OrgId,
+    run: RunId,
+    keys: &[Digest],
+) -> Result<Vec<EventRow>> {
+    let keys: Vec<&[u8]> = keys.iter().map(|key| key.0.as_slice()).collect();
+    let sql = format!(
+        "SELECT {EVENT} FROM run_events AS e
+         WHERE e.run_id = $1 AND e.org_id = $2 AND e.idempotency_key = ANY($3::bytea[])"
+    );
+    let rows = query(connection, &sql, &[&run.0, &org.0, &keys]).await?;
     rows.iter().map(|row| columns::event(row, 0)).collect()
 }
 

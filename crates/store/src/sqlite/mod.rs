@@ -36,6 +36,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use rusqlite::Connection;
 
+use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
 use milepost_core::record::EventRow;
 use milepost_core::status::RunStatus;
@@ -189,6 +190,11 @@ impl Store for SqliteStore {
     async fn events_at(&self, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>> {
         let seqs = seqs.to_vec();
         self.read_rows(seqs.len(), move |conn| read::events_at(conn, org, run, &seqs)).await
+    }
+
+    async fn events_by_key(&self, org: OrgId, run: RunId, keys: &[Digest]) -> Result<Vec<EventRow>> {
+        let keys = keys.to_vec();
+        self.read(move |conn| read::events_by_key(conn, org, run, &keys)).await
     }
 
     async fn step_events(

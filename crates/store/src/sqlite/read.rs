@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, Row, params};
 use uuid::Uuid;
 
+use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::json::Json;
 use milepost_core::record::EventRow;
@@ -88,6 +89,12 @@ fn event_at(conn: &Connection, org: OrgId, run: RunId, seq: u64) -> Result<Optio
 
 pub(super) fn events_at(conn: &Connection, org: OrgId, run: RunId, seqs: &[u64]) -> Result<Vec<EventRow>> {
     seqs.iter().filter_map(|seq| event_at(conn, org, run, *seq).transpose()).collect()
+}
+
+pub(super) fn events_by_key(conn: &Connection, org: OrgId, run: RunId, keys: &[Digest]) -> Result<Vec<EventRow>> {
+    let sql = format!("{EVENT} AND idempotency_key = ?");
+    let found = keys.iter().map(|key| one(conn, &sql, params![org.0, id(&run), key.0], event_row));
+    found.filter_map(Result::transpose).collect()
 }
 
 /// The caller has a transaction open: a head and its tail must be of the same moment.

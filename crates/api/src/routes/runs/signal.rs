@@ -42,7 +42,7 @@ pub(super) struct SignalBody {
 pub(super) struct SignalAccepted {
     accepted: bool,
     run_id: Uuid,
-    /// Where the run stands now.
+    /// Where the run stood when the signal was taken.
     status: String,
     signal_id: Uuid,
 }
@@ -116,6 +116,10 @@ pub(super) async fn send(
     };
     let accepted = state.engine.signal_if(run, signal, expected).await?;
     deed.iter().for_each(|deed| caller.did(deed, &format!("run:{run}")));
-    let status = accepted.status.to_string();
-    Ok((StatusCode::ACCEPTED, Json(SignalAccepted { accepted: true, run_id: run.0, status, signal_id })))
+    Ok(accepted_as(signal_id, accepted))
+}
+
+pub(super) fn accepted_as(signal_id: Uuid, accepted: milepost_engine::Accepted) -> Accepted {
+    let (run_id, status) = (accepted.run.0, accepted.status.to_string());
+    (StatusCode::ACCEPTED, Json(SignalAccepted { accepted: true, run_id, status, signal_id }))
 }

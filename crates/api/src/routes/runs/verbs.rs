@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use milepost_core::id::RunId;
+use milepost_core::id::{RunId, SignalId};
 use milepost_core::json::Json as RawJson;
 use milepost_core::run::Signal;
 use milepost_core::status::StepStatus;
@@ -12,7 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::signal::{Accepted, Moved, SignalAccepted, derived, new_signal, send};
+use super::signal::{Accepted, Moved, SignalAccepted, accepted_as, derived, new_signal, send};
 use crate::error::{Problem, Result};
 use crate::extract::{IdempotencyKey, IfMatch, OptionalBody, RunPath};
 use crate::openapi::{NotFound, Problems, WriteProblems};
@@ -117,6 +117,12 @@ pub(super) async fn retry_all(
     caller: &Caller,
 ) -> Result<Accepted> {
     const NAME: &str = "RETRY_STEP";
+    let own = body.signal_id.or_else(|| key.map(|key| derived(key, NAME, run)));
+    if let Some(id) = own
+        && let Some(accepted) = state.engine.answered(run, NAME, SignalId(id)).await?
+    {
+        return Ok(accepted_as(id, accepted));
+    }
     let view = state.engine.run(run).await?;
     let failed: Vec<&str> = view
         .steps
@@ -124,22 +130,12 @@ pub(super) async fn retry_all(
         .filter(|step| step.status == StepStatus::Failed && !step.step_id.ends_with(']'))
         .map(|step| step.step_id.as_str())
         .collect();
-    let own = body.signal_id.or_else(|| key.map(|key| derived(key, NAME, run)));
     let signal = |step: &str, signal_id| {
         VerbBody { step_id: Some(step.to_owned()), signal_id, ..body.clone() }.signal(NAME, None, run)
     };
     let Some((last, others)) = failed.split_last() else {
-        // No step has this name: what was sent before is accepted as it was then, anything else is refused and leaves no
-        // trace.
-        let nothing = || {
-            let detail = format!("no step of run {run} has failed; there is nothing to try again");
-            Problem::new(StatusCode::CONFLICT, "nothing_failed", detail)
-        };
-        let again = signal("", Some(own.ok_or_else(nothing)?));
-        return send(state, run, again, None, caller).await.map_err(|problem| match problem.code() {
-            "unknown_step" => nothing(),
-            _ => problem,
-        });
+        let detail = format!("no step of run {run} has failed; there is nothing to try again");
+        return Err(Problem::new(StatusCode::CONFLICT, "nothing_failed", detail));
     };
     // The first one moves the run, so only for it the caller's ETag can hold.
     let mut expected = expected;

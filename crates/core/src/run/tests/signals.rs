@@ -1,7 +1,9 @@
 //! Signals: repeated ones, limits, refusals.
 
 use super::harness::{Run, code, json};
-use crate::run::{Command, Signal};
+use crate::id::SignalId;
+use crate::json::Json;
+use crate::run::{Command, Rejection, Signal};
 use crate::status::RunStatus::{Cancelled, Paused, Running, Terminated};
 
 const ONE: &str = "steps: {a: {skill: x}}";
@@ -99,4 +101,32 @@ fn a_step_has_one_name() {
     // A signal to the whole step is for any of its items.
     run.signal_step("go", "f");
     run.ends_with(&["9 StepCompleted f[0] 1/1", "10 StepCompleted f 1/1", "11 RunCompleted"]);
+}
+
+#[test]
+fn an_id_that_the_state_may_have_forgotten_is_looked_for_in_the_log() {
+    let start = Run::of("steps: {w: {skill: wait, input: {signal: go}}}").limits(|limits| {
+        limits.signals_per_minute = 100_000;
+        limits.buffered_signals = 100_000;
+    });
+    let mut run = start.begin();
+    let send = |run: &mut Run, id: u128, unseen: bool| {
+        let id = SignalId(uuid::Uuid::from_u128(id));
+        let signal = Command::Signal(Signal { id, name: "other".to_owned(), step: None, payload: Json::null() });
+        run.command(if unseen { Command::Unseen(Box::new(signal)) } else { signal })
+    };
+    for id in 1..=1000 {
+        send(&mut run, id, false).unwrap();
+    }
+    let length = run.events.len();
+    // What is remembered is known, and a full memory cannot tell the rest from what is new.
+    send(&mut run, 1, false).unwrap();
+    assert_eq!(code(send(&mut run, 1001, false)), Rejection::UNSURE);
+    assert_eq!(run.events.len(), length);
+    send(&mut run, 1001, true).unwrap();
+    assert_eq!(run.events.len(), length + 1);
+    assert_eq!(code(send(&mut run, 1, false)), Rejection::UNSURE);
+    // One that is found out to be new, and has come meanwhile.
+    send(&mut run, 1001, true).unwrap();
+    assert_eq!(run.events.len(), length + 1);
 }
