@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from typing import Any
 
@@ -57,7 +58,7 @@ def a_failed_step_fails_the_run_and_skips_what_follows() -> None:
     found = {id: (one.status, one.skip_reason) for id, one in run.steps.items()}
     assert found["beside"] == ("completed", None)
     assert found["after"] == found["later"] == ("skipped", "upstream_failed")
-    assert found["other"] == ("pending", None)
+    assert found["other"] == ("skipped", "run_stopped")
     run = run_local({**document, "on_failure": "continue"}, skills=[double])
     assert (run.status, run.steps["other"].status) == ("failed", "completed")
 
@@ -258,6 +259,28 @@ def an_example_ends_as_it_does_on_a_server(client: Client, example: str) -> None
     assert here.error == there.error
     steps = {one.step_id: (one.status, one.skip_reason, one.output, one.error) for one in there.steps}
     assert {id: (one.status, one.skip_reason, one.output, one.error) for id, one in here.steps.items()} == steps
+
+
+def steps_see_what_those_before_them_left() -> None:
+    @skill
+    def train(context: Context) -> int:
+        context.upload(b"early", kind="checkpoint", training_step=1, now=True)
+        context.upload(b"weights", kind="checkpoint", filename="model.bin")
+        return 1
+
+    seen = "${{ steps.train.artifacts.checkpoint['model.bin'] }}"
+    first = "${{ steps.train.artifacts.checkpoint['1'].size }}"
+    document = {
+        "name": "left",
+        "steps": {
+            "train": {"skill": "train"},
+            "use": {"skill": "echo", "input": {"model": seen, "first": first, "none": "${{ steps.no.artifacts }}"}},
+            "no": {"skill": "echo", "when": False},
+        },
+    }
+    sha256 = hashlib.sha256(b"weights").hexdigest()
+    model = {"uri": f"milepost://blobs/sha256/{sha256}", "sha256": sha256, "size": 7}
+    assert run_local(document, skills=[train]).output["use"] == {"model": model, "first": 5, "none": {}}
 
 
 def items_end_as_they_do_on_a_server(client: Client) -> None:

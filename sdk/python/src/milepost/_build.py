@@ -39,7 +39,7 @@ class Options(TypedDict, total=False):
 
 
 class Step:
-    """A step that was declared. `output` refers to what it will yield."""
+    """A step that was declared. `output` refers to what it will yield, `artifacts` to the files it will leave."""
 
     def __init__(self, builder: Builder, skill: str, id: str, input: Mapping[str, Any]) -> None:
         self._builder = builder
@@ -57,6 +57,12 @@ class Step:
     def output(self) -> Expr:
         self._referred_to = True
         return Expr("steps")[self._id]["output"]
+
+    @property
+    def artifacts(self) -> Expr:
+        """By kind and name: `train.artifacts.checkpoint["model.bin"].sha256`. Of a step with `foreach`, a list of that."""
+        self._referred_to = True
+        return Expr("steps")[self._id]["artifacts"]
 
     def __expr__(self) -> Expr:
         return self.output

@@ -119,6 +119,8 @@ class LocalFiles:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="milepost-files-")
+        # By step, what was recorded at once.
+        self.recorded: dict[str, list[dict[str, Any]]] = {}
 
     def put(self, source: Source) -> Blob:
         with _opened(source) as file:
@@ -136,7 +138,8 @@ class LocalFiles:
         return kept.stat().st_size
 
     def record(self, run_id: str, artifact: Mapping[str, Any]) -> None:
-        """A run without a server has no list of its own."""
+        """A run without a server has no list of its own; steps that follow see it all the same."""
+        self.recorded.setdefault(artifact.get("step_id", ""), []).append(dict(artifact))
 
     def close(self) -> None:
         self._folder.cleanup()

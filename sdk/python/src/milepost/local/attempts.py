@@ -68,6 +68,10 @@ class Attempts:
             "context": {"workflow": plan.name, "workflow_version": plan.version, "queue": step.queue, "priority": 0},
         }
 
+    def recorded(self, step_id: str) -> list[dict[str, Any]]:
+        """What a step recorded at once."""
+        return self._files.recorded.get(step_id, [])
+
     def _attempt(self, task: dict[str, Any], step: PlannedStep, state: LocalStep) -> Outcome:
         listener = _Listener(state)
         context = listener.context = Context(task, listener, self._files)

@@ -7,6 +7,7 @@ Retries follow at once. Nothing is stored.
 from __future__ import annotations
 
 import datetime
+import itertools
 import os
 import uuid
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from .._attempt import Failure
 from .._calls import HasDocument
 from .._convert import kind
 from .._json import decode, normal
+from ..context import BLOBS
 from ..models import ErrorInfo, LogLine
 from ..skill import Skill
 from ..worker import SkillSource, skills_by_name
@@ -124,6 +126,9 @@ class _Running:
         for _ in self._plan.steps:
             for step in self._plan.steps.values():
                 self._is_ready(step)
+        for state in self._steps.values():
+            if state.status == "pending":
+                state.status, state.skip_reason = "skipped", "run_stopped"
 
     def _look_at(self, step: PlannedStep) -> list[Any] | None:
         """Ends the step if there is nothing to carry out. Answers the items of a `foreach`."""
@@ -131,7 +136,7 @@ class _Running:
         try:
             if not is_true(step.when.render(self._scope)):
                 state.status, state.skip_reason = "skipped", "condition"
-                self._outputs[step.id] = {"output": None}
+                self._outputs[step.id] = {"output": None, "artifacts": [] if step.foreach else {}}
                 return None
             items = step.foreach.render(self._scope) if step.foreach else None
         except EvalError as error:
@@ -179,7 +184,27 @@ class _Running:
         if state.error:
             self._first_failure = self._first_failure or (step.id, state.error)
         else:
-            self._outputs[step.id] = {"output": state.output}
+            self._outputs[step.id] = {"output": state.output, "artifacts": self._left_by(step)}
+
+    def _left_by(self, step: PlannedStep) -> Any:
+        """What the step left, as the steps after it see it; of a `foreach` step a list of that."""
+        if not step.foreach:
+            return self._artifacts_of(self._steps[step.id])
+        items = (self._items.get(f"{step.id}[{index}]") for index in itertools.count())
+        return [self._artifacts_of(item) for item in itertools.takewhile(lambda item: item is not None, items)]
+
+    def _artifacts_of(self, state: LocalStep | None) -> dict[str, dict[str, Any]]:
+        assert state is not None
+        kinds: dict[str, dict[str, Any]] = {}
+        left = self._attempts.recorded(state.step_id) + state.artifacts
+        # Of those with one name the last one counts.
+        for one in sorted(left, key=lambda one: one.get("training_step", float("-inf"))):
+            step, kind = one.get("training_step"), one.get("kind", "custom")
+            name = one.get("filename") or (str(step) if step is not None else kind)
+            uri = one.get("uri") or f"{BLOBS}{one['sha256']}"
+            seen = {"uri": uri, "sha256": one.get("sha256"), "size": one.get("size_bytes")}
+            kinds.setdefault(kind, {})[name] = seen
+        return kinds
 
     def _settle(self, state: LocalStep, outcome: Any) -> None:
         if self._plan.self_patch and isinstance(outcome, dict) and "patch" in outcome:
