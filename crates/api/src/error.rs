@@ -132,7 +132,7 @@ impl From<EngineError> for Problem {
             | EngineError::NoSuchWorkflow(_)
             | EngineError::NoSuchEvent { .. } => StatusCode::NOT_FOUND,
             EngineError::Moved { .. } => StatusCode::PRECONDITION_FAILED,
-            EngineError::AfterLastEvent { .. } => StatusCode::CONFLICT,
+            EngineError::AfterLastEvent { .. } | EngineError::LogGap { .. } => StatusCode::CONFLICT,
             EngineError::UnknownSkills(_) | EngineError::Work(WorkError::TooLong(_)) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }

@@ -90,6 +90,15 @@ pub(crate) enum NotFound {
     NotFound(Problem),
 }
 
+/// What a call that needs all of a run's log may answer.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) enum LogGap {
+    /// The run's log lacks an event, and this cannot be told without it.
+    #[response(status = 409, content_type = "application/problem+json")]
+    LogGap(Problem),
+}
+
 /// What a call with a body may answer.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only its schema is used")]

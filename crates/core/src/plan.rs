@@ -60,6 +60,12 @@ impl Plan {
     pub fn steps_total(&self) -> u32 {
         u32::try_from(self.order.len()).unwrap_or(u32::MAX)
     }
+
+    /// The workflows that its steps run as children, as far as the document names them. In no order, perhaps repeated.
+    pub fn children(&self) -> impl Iterator<Item = &str> {
+        let steps = self.steps.iter().filter(|step| step.action == Action::Child && !step.removed);
+        steps.filter_map(|step| step.input.constant_under("ref")?.as_str()).filter(|reference| !reference.is_empty())
+    }
 }
 
 /// How far steps may change the plan of their own run.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use milepost_core::id::{NodeId, RunId};
+use milepost_core::limits::Limits;
 use milepost_core::run::RunState;
 use milepost_core::time::Timestamp;
 use milepost_store::Store;
@@ -12,6 +13,7 @@ use milepost_store::rows::{HeadRow, OutboxCounts};
 use serde::Serialize;
 
 use crate::committer::restore;
+use crate::definitions::Definitions;
 use crate::error::EngineError;
 use crate::plans::Plans;
 
@@ -39,6 +41,9 @@ pub struct Diagnosis {
     /// What makes things slower and nothing wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Finding>,
+    /// What `--repair` did before it looked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub repaired: Vec<String>,
 }
 
 /// Looks over the whole database. Reads only.
@@ -46,7 +51,7 @@ pub struct Diagnosis {
 /// # Errors
 /// The database cannot be read.
 pub async fn diagnose(store: &Arc<dyn Store>, blobs: Option<Blobs>, now: Timestamp) -> Result<Diagnosis, EngineError> {
-    let plans = Plans::of_store(store, blobs);
+    let plans = Plans::of_store(store, blobs.clone());
     let mut diagnosis = Diagnosis { runs: store.count_runs().await?, ..Diagnosis::default() };
     let dead: BTreeSet<NodeId> = store.dead_nodes(now).await?.into_iter().collect();
     let mut after = None;
@@ -81,7 +86,35 @@ pub async fn diagnose(store: &Arc<dyn Store>, blobs: Option<Blobs>, now: Timesta
         diagnosis.findings.push(Finding { code: "flight_left_behind", run_id: Some(flight.leader.0), message });
     }
     diagnosis.findings.extend(look_at_outbox(&**store, now).await?);
+    for fault in Definitions::open(store.clone(), blobs, Limits::default()).faults().await? {
+        let way = if fault.repairable { "; `milepost doctor --repair` puts it right" } else { "" };
+        let message = format!("{}{way}", fault.message);
+        diagnosis.findings.push(Finding { code: fault.code, run_id: None, message });
+    }
     Ok(diagnosis)
+}
+
+/// Puts right what can be: chains of patches are made again from parents, and tags that point at what is damaged or gone are
+/// moved to where they last stood on something whole, in the name of `by`. Runs whose log has a gap are marked, so that lists
+/// say so. Says what was done.
+///
+/// # Errors
+/// The database cannot be read or written.
+pub async fn repair(
+    store: &Arc<dyn Store>,
+    blobs: Option<Blobs>,
+    by: Option<&str>,
+) -> Result<Vec<String>, EngineError> {
+    let mut done = Definitions::open(store.clone(), blobs, Limits::default()).repair(by).await?;
+    for gap in store.log_gaps(u32::MAX).await? {
+        let from_seq = store.first_missing(gap.org, gap.run).await?;
+        let noted = store.stale_runs(gap.org, &[gap.run]).await?;
+        if noted != [(gap.run, from_seq)] && store.head(gap.org, gap.run).await?.is_some() {
+            store.mark_stale(gap.org, gap.run, Some(from_seq)).await?;
+            done.push(format!("run {} is marked as stale from event {from_seq} on", gap.run));
+        }
+    }
+    Ok(done)
 }
 
 async fn look_at_outbox(store: &dyn Store, now: Timestamp) -> Result<Vec<Finding>, EngineError> {

@@ -1,5 +1,6 @@
 //! The engine: a committer with the services around it, opened on a store.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use milepost_core::time::Timestamp;
 use milepost_core::trace::TraceContext;
 use milepost_store::Store;
 use milepost_store::blobs::Blobs;
-use milepost_store::rows::{HeadRow, RunFilter, TransitionRow};
+use milepost_store::rows::{HeadRow, RunFilter, SnapshotRow, TransitionRow};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -26,7 +27,7 @@ use crate::artifacts::{Artifacts, ArtifactsConfig, Keeper};
 use crate::cache::{CacheConfig, Evictor, Hot, HotTasks};
 use crate::clock::{Clock, SystemClock};
 use crate::committer::{Accepted, Committer, Inbox, LimitedQueues, Parts, RequestKind, restore_with};
-use crate::definitions::{Collector, Definitions, DefinitionsConfig, Target, definition_of};
+use crate::definitions::{Collector, Definitions, DefinitionsConfig, Target};
 use crate::error::EngineError;
 use crate::executor::Executor;
 use crate::flights::{FlightWatch, Flights};
@@ -44,7 +45,7 @@ use crate::streams::{self, EventStream, Hub};
 use crate::supervisor::{Failure, SupervisionConfig, Supervisor, Watchdog};
 use crate::telemetry::{OtlpConfig, Telemetry, Tracing};
 use crate::timers::{TimerHandle, Timers};
-use crate::view::RunSummary;
+use crate::view::{RunSummary, Stale};
 use crate::watch::Watchers;
 use crate::work::{self, Work, check_payload};
 use crate::workers::{LeaseKeeper, Leases, Puller, SeenWorkers};
@@ -140,7 +141,7 @@ pub struct NewRun {
     pub start_at: Option<Timestamp>,
     /// The trace that the run goes on with; without one it is a trace of its own.
     pub trace: Option<TraceContext>,
-    /// Where the plan came from (see [`definition_of`]); kept with the run for people to read.
+    /// Where the plan came from (see [`Engine::definition_of`]); kept with the run for people to read.
     pub definition: Option<Json>,
     /// Whose results its steps may have (see [`Engine::trust_in`]).
     pub trust: Trust,
@@ -508,9 +509,23 @@ impl Engine {
     /// There is no such workflow, or the run does not fit it.
     pub async fn start(&self, workflow: &str, new: NewRun) -> Result<Accepted, EngineError> {
         let (plan, target) = self.resolve_target(workflow).await?;
-        let definition = Some(definition_of(workflow, &target, None));
+        let definition = Some(self.definition_of(workflow, (&plan, &target), None).await?);
         let trust = self.trust_in(&plan, &target).await?;
         self.start_plan(&plan, NewRun { definition, trust, ..new }).await
+    }
+
+    /// What is kept with a run of where its plan came from: what was asked for, what that means now, where the tags are that
+    /// lead to it and to the workflows that it may run as children, and the patch for this run alone.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn definition_of(
+        &self,
+        reference: &str,
+        found: (&Plan, &Target),
+        patch: Option<&serde_json::Value>,
+    ) -> Result<Json, EngineError> {
+        self.plans.definition_of(self.org, reference, found, patch).await
     }
 
     /// Whose results the steps of a run may have that follows what a reference means.
@@ -773,7 +788,7 @@ impl Engine {
         let plan = self.plans.by_hash(head.org, head.plan_hash).await?;
         match projector::rebuild(&*self.store, &self.plans, plan, head.org, run).await? {
             true => Ok(()),
-            false => Err(EngineError::Corrupt { run, reason: "its log has a gap".to_owned() }),
+            false => Err(EngineError::LogGap { run, seq: self.store.first_missing(self.org, run).await? }),
         }
     }
 
@@ -860,7 +875,15 @@ pub async fn load_state(
 /// # Errors
 /// The store cannot be read.
 pub async fn list_runs(store: &Arc<dyn Store>, org: OrgId, filter: &RunFilter) -> Result<Vec<RunSummary>, EngineError> {
-    Ok(store.list_runs(org, filter).await?.iter().map(RunSummary::from).collect())
+    let rows = store.list_runs(org, filter).await?;
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let runs: Vec<RunId> = rows.iter().map(|row| row.run).collect();
+    let stale: HashMap<RunId, u64> = store.stale_runs(org, &runs).await?.into_iter().collect();
+    let summary =
+        |row: &SnapshotRow| RunSummary { stale: Stale::at(stale.get(&row.run).copied()), ..RunSummary::from(row) };
+    Ok(rows.iter().map(summary).collect())
 }
 
 /// The changes of a run's status.

@@ -57,6 +57,11 @@ pub enum EngineError {
     /// What is stored makes no sense: stop this run and tell someone.
     #[error("run {run} cannot be read: {reason}")]
     Corrupt { run: RunId, reason: String },
+    /// An event is missing: nothing can be done with the run until it is there again.
+    #[error(
+        "run {run} is stale: its log lacks event {seq}, so nothing can be done with it until that is there again; `milepost doctor` lists such runs, a backup has what is missing"
+    )]
+    LogGap { run: RunId, seq: u64 },
     #[error("the engine is shutting down")]
     ShuttingDown,
 }
@@ -104,6 +109,7 @@ impl EngineError {
             EngineError::Store(StoreError::Refused(_)) => "store_refused",
             EngineError::Store(StoreError::Corrupt(_)) | EngineError::Corrupt { .. } => "corrupt",
             EngineError::Store(StoreError::Unusable(_)) => "store_unusable",
+            EngineError::LogGap { .. } => "log_gap",
             EngineError::ShuttingDown => "shutting_down",
         }
     }

@@ -48,7 +48,7 @@ mod workflows;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use committer::Accepted;
-pub use doctor::{Diagnosis, Finding, diagnose};
+pub use doctor::{Diagnosis, Finding, diagnose, repair};
 pub use egress::Egress;
 pub use engine::{Config, Engine, NewRun, list_runs, load_state, transitions};
 pub use error::{EngineError, NOT_KEPT};

@@ -3,13 +3,14 @@
 //! A run needs the document of its plan for as long as there is a run, so it is kept as a *snapshot*: a revision that all runs
 //! with the same plan share. It is made before the first of them is started.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use milepost_core::cache::Trust;
 use milepost_core::document::{self, Loaded};
 use milepost_core::hash::Digest;
 use milepost_core::id::{OrgId, RunId};
+use milepost_core::json::Json;
 use milepost_core::limits::Limits;
 use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
@@ -19,12 +20,15 @@ use milepost_store::rows::{DefinitionWrite, RevisionKind, RevisionRow};
 use uuid::Uuid;
 
 use crate::clock::{Clock, SystemClock};
-use crate::definitions::{DOCUMENT, Definitions, Documents, NOTED_EVERY, Target, corrupt};
+use crate::definitions::{DOCUMENT, Definitions, Documents, NOTED_EVERY, TagsSnapshot, Target, corrupt, definition_of};
 use crate::error::EngineError;
 use crate::work::{Lane, Work};
 
 /// So many steps of compiled plans are kept in memory.
 const CACHED_STEPS: usize = 500_000;
+
+/// Of so many workflows below a run it is noted where their tags were when it began.
+const CHILDREN: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Plans {
@@ -99,6 +103,47 @@ impl Plans {
         self.definitions.trust_in(org, plan, target).await
     }
 
+    /// What is kept with a run of where its plan came from. A run whose plan has no children costs nothing more.
+    pub(crate) async fn definition_of(
+        &self,
+        org: OrgId,
+        reference: &str,
+        (plan, target): (&Plan, &Target),
+        patch: Option<&serde_json::Value>,
+    ) -> Result<Json, EngineError> {
+        let mut tags = TagsSnapshot::default();
+        note_tag(&mut tags, target);
+        if plan.children().next().is_some() {
+            Box::pin(self.tags_of_children(org, plan, &mut tags)).await?;
+        }
+        Ok(definition_of(reference, target, &tags, patch))
+    }
+
+    /// Notes where the tags of child workflows are, and of their children. What cannot be found now may be there when its
+    /// turn comes; then that run says where it was.
+    async fn tags_of_children(&self, org: OrgId, plan: &Plan, tags: &mut TagsSnapshot) -> Result<(), EngineError> {
+        let mut seen = HashSet::new();
+        let mut next: VecDeque<String> = plan.children().map(ToOwned::to_owned).collect();
+        while let Some(reference) = next.pop_front() {
+            if seen.len() == CHILDREN || !seen.insert(reference.clone()) {
+                continue;
+            }
+            let found = async {
+                let target = self.definitions.resolve(org, &reference).await?;
+                Ok::<_, EngineError>((self.of(org, &target).await?, target))
+            };
+            match found.await {
+                Ok((plan, target)) => {
+                    note_tag(tags, &target);
+                    next.extend(plan.children().filter(|child| !seen.contains(*child)).map(ToOwned::to_owned));
+                }
+                Err(error) if error.is_passing() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// The plan of what a reference means.
     pub(crate) async fn of(&self, org: OrgId, target: &Target) -> Result<Arc<Plan>, EngineError> {
         if let Some(plan) = self.cached(org, target.version_hash) {
@@ -121,7 +166,7 @@ impl Plans {
         let now = self.clock.now();
         let definitions = self.store.definitions();
         while !definitions.use_plan(org, plan.hash, now).await? {
-            let snapshot = self.snapshot(org, plan.hash, now).await?;
+            let snapshot = self.snapshot(org, plan, now).await?;
             // If somebody else has just made it, it is there the next time.
             definitions.write(org, &snapshot).await?;
         }
@@ -137,7 +182,8 @@ impl Plans {
         Ok(self.store.definitions().keep_plans(org, run, plans).await?)
     }
 
-    async fn snapshot(&self, org: OrgId, hash: Digest, now: Timestamp) -> Result<DefinitionWrite, EngineError> {
+    async fn snapshot(&self, org: OrgId, plan: &Plan, now: Timestamp) -> Result<DefinitionWrite, EngineError> {
+        let hash = plan.hash;
         let text = self.text(org, hash).await?;
         let blob = self.documents.content.row(org, DOCUMENT, text.as_bytes().to_vec(), now).await?;
         let revision = RevisionRow {
@@ -153,6 +199,8 @@ impl Plans {
             message: None,
             created_by: None,
             created_at: now,
+            name: Some(plan.name.to_string()),
+            meta: None,
         };
         Ok(DefinitionWrite {
             blobs: blob.into_iter().collect(),
@@ -210,5 +258,11 @@ impl Plans {
             cache.retain(|_, kept| Arc::strong_count(&kept.plan) > 1);
         }
         cache.entry((org, plan.hash)).or_insert(Kept { plan, used: None }).plan.clone()
+    }
+}
+
+fn note_tag(tags: &mut TagsSnapshot, target: &Target) {
+    if let Some((tag, version)) = &target.tag {
+        tags.entry(tag.clone()).or_insert((target.revision_id, *version));
     }
 }

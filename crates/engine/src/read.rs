@@ -2,6 +2,8 @@
 //!
 //! The projection may be a moment behind, so the log after it is read with it: a caller sees its own write. As a rule one
 //! call to the store is all it takes.
+//!
+//! **Invariant:** a run whose log has a gap is shown as it was before, and says from where on it is stale.
 
 use std::sync::Arc;
 
@@ -18,8 +20,8 @@ use crate::artifacts::{ArtifactView, all};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::plans::Plans;
-use crate::projector::{Projection, catch_up, followed};
-use crate::view::{Carried, DEFINITION, RunSummary, RunView, StepView, over_with, run_view, step_view};
+use crate::projector::{CaughtUp, Projection, catch_up, followed};
+use crate::view::{Carried, DEFINITION, RunSummary, RunView, Stale, StepView, over_with, run_view, step_view};
 
 impl Engine {
     /// A run as it is now.
@@ -87,10 +89,19 @@ impl Reader<'_> {
         let mut carried = Carried::default();
         rows.carrying.iter().chain(&rows.tail).for_each(|row| keep(&mut carried, row));
         let projected = rows.projection.map(|(snapshot, steps)| Projection::whole(snapshot, steps));
-        let Some(projection) = followed(projected.unwrap_or_default(), org, run, &plan, &rows.tail) else {
-            return Err(self.unreadable(&rows.head).await);
+        let CaughtUp { projection, gap } = followed(projected.unwrap_or_default(), org, run, &plan, &rows.tail);
+        let mut read = match gap {
+            Some(_) => CaughtUp { projection, gap },
+            None => {
+                self.read_on(&rows.head, &plan, projection, rows.head.last_seq, |row| keep(&mut carried, row)).await?
+            }
         };
-        self.view(&rows.head, &plan, projection, rows.head.last_seq, carried, &rows.artifacts).await
+        if read.gap.is_none() && rows.events < rows.head.last_seq {
+            // What is shown was projected before the gap came: it is right, and the log behind it is not whole.
+            read.gap = Some(self.store.first_missing(org, run).await?).filter(|seq| *seq <= rows.head.last_seq);
+        }
+        self.note(&rows.head, rows.stale_from, read.gap).await;
+        self.view(&rows.head, &plan, read, carried, &rows.artifacts).await
     }
 
     async fn at(&self, org: OrgId, run: RunId, seq: u64) -> Result<RunView, EngineError> {
@@ -106,14 +117,11 @@ impl Reader<'_> {
                 then = hash;
             }
         };
-        let projection = self.read_on(&head, &plan, Projection::default(), seq, see).await?;
-        self.read_carried(&head, &projection, &mut carried).await?;
+        let read = self.read_on(&head, &plan, Projection::default(), seq, see).await?;
         let plan = self.plans.by_hash(org, then).await?;
-        let artifacts = all(self.store, org, run, None, seq).await?;
-        let mut view = match run_view(&plan, &projection, &carried, &artifacts) {
-            Some(view) => view,
-            None => return Err(self.unreadable(&head).await),
-        };
+        let until = read.gap.map_or(seq, |gap| gap - 1);
+        let artifacts = all(self.store, org, run, None, until).await?;
+        let mut view = self.view(&head, &plan, read, carried, &artifacts).await?;
         view.summary.steps_total = plan.steps_total();
         Ok(view)
     }
@@ -121,18 +129,20 @@ impl Reader<'_> {
     async fn summary(&self, org: OrgId, run: RunId) -> Result<RunSummary, EngineError> {
         let head = self.head(org, run).await?;
         let projection = self.store.snapshot(org, run).await?.map(Projection::partial).unwrap_or_default();
+        let mut stale_from = self.store.stale_runs(org, &[run]).await?.first().map(|(_, seq)| *seq);
+        let mut projection = projection;
         if projection.last_seq() < head.last_seq {
             let plan = self.plans.by_hash(org, head.plan_hash).await?;
-            let projection = self.read_on(&head, &plan, projection, head.last_seq, |_| {}).await?;
-            return self.summary_of(&head, &projection).await;
+            let read = self.read_on(&head, &plan, projection, head.last_seq, |_| {}).await?;
+            stale_from = read.gap.or(stale_from);
+            projection = match read.projection.snapshot() {
+                Some(_) => read.projection,
+                None => Projection::of_head(&head, &plan),
+            };
         }
-        self.summary_of(&head, &projection).await
-    }
-
-    async fn summary_of(&self, head: &HeadRow, projection: &Projection) -> Result<RunSummary, EngineError> {
         match projection.snapshot() {
-            Some(snapshot) => Ok(RunSummary::from(snapshot)),
-            None => Err(self.unreadable(head).await),
+            Some(snapshot) => Ok(RunSummary { stale: Stale::at(stale_from), ..RunSummary::from(snapshot) }),
+            None => Err(EngineError::NoSuchRun(run)),
         }
     }
 
@@ -146,7 +156,8 @@ impl Reader<'_> {
             projection.add(self.store.steps_by_id(head.org, head.run, &names).await?);
         }
         let mut carried = Carried::default();
-        let projection = self.read_on(head, plan, projection, head.last_seq, |row| keep(&mut carried, row)).await?;
+        let read = self.read_on(head, plan, projection, head.last_seq, |row| keep(&mut carried, row)).await?;
+        let projection = read.projection;
         let row = projection.steps().get(&name);
         if let Some(seq) = row.and_then(|row| row.output_seq).filter(|seq| !carried.has(*seq)) {
             let rows = self.store.events_at(head.org, head.run, &[seq]).await?;
@@ -164,21 +175,27 @@ impl Reader<'_> {
         self.store.head(org, run).await?.ok_or(EngineError::NoSuchRun(run))
     }
 
-    /// The run after its event `until`, from a projection that stands there or before.
+    /// The run where its log was read to.
     async fn view(
         &self,
         head: &HeadRow,
         plan: &Arc<Plan>,
-        projection: Projection,
-        until: u64,
+        read: CaughtUp,
         mut carried: Carried,
         artifacts: &[ArtifactRow],
     ) -> Result<RunView, EngineError> {
-        let projection = self.read_on(head, plan, projection, until, |row| keep(&mut carried, row)).await?;
+        let CaughtUp { mut projection, gap } = read;
+        if projection.snapshot().is_none() {
+            // It was forgotten while it was being read, or its first event is missing.
+            projection = Projection::of_head(&self.head(head.org, head.run).await?, plan);
+        }
         self.read_carried(head, &projection, &mut carried).await?;
         match run_view(plan, &projection, &carried, artifacts) {
-            Some(view) => Ok(view),
-            None => Err(self.unreadable(head).await),
+            Some(mut view) => {
+                view.summary.stale = Stale::at(gap);
+                Ok(view)
+            }
+            None => Err(EngineError::NoSuchRun(head.run)),
         }
     }
 
@@ -189,11 +206,24 @@ impl Reader<'_> {
         projection: Projection,
         until: u64,
         see: impl FnMut(&EventRow),
-    ) -> Result<Projection, EngineError> {
+    ) -> Result<CaughtUp, EngineError> {
         let plan = plan.clone();
-        match catch_up(self.store, self.plans, (head.org, head.run), plan, projection, until, see).await? {
-            Some(projection) if projection.last_seq() >= until => Ok(projection),
-            _ => Err(self.unreadable(head).await),
+        let mut read = catch_up(self.store, self.plans, (head.org, head.run), plan, projection, until, see).await?;
+        let last = read.projection.last_seq();
+        if last < until {
+            // The log has a gap or ends too early, unless the run was forgotten meanwhile.
+            self.head(head.org, head.run).await?;
+            read.gap = read.gap.or(Some(last + 1));
+        }
+        Ok(read)
+    }
+
+    /// Sees to it that lists say the same of a run's log. What cannot be written now is when it is read again.
+    async fn note(&self, head: &HeadRow, noted: Option<u64>, gap: Option<u64>) {
+        if noted != gap
+            && let Err(error) = self.store.mark_stale(head.org, head.run, gap).await
+        {
+            tracing::debug!(run = %head.run, %error, "it could not be noted whether its log is whole");
         }
     }
 
@@ -211,14 +241,6 @@ impl Reader<'_> {
             rows.iter().for_each(|row| keep(carried, row));
         }
         Ok(())
-    }
-
-    /// Its log is not whole: the run is damaged, or it was forgotten while it was being read.
-    async fn unreadable(&self, head: &HeadRow) -> EngineError {
-        match self.head(head.org, head.run).await {
-            Ok(_) => EngineError::Corrupt { run: head.run, reason: "its log has a gap".to_owned() },
-            Err(error) => error,
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::definitions::is_pinned;
 use crate::engine::{Engine, NewRun};
 use crate::error::EngineError;
 
-/// What is compared of a [`crate::definitions::definition_of`].
+/// What is compared of a [`Engine::definition_of`].
 #[derive(Deserialize)]
 struct Followed {
     #[serde(rename = "ref")]

@@ -91,6 +91,6 @@ impl Engine {
 
     async fn first_event(&self, run: RunId) -> Result<EventRow, EngineError> {
         let rows = self.store.events_at(self.org, run, &[1]).await?;
-        rows.into_iter().next().ok_or(EngineError::NoSuchRun(run))
+        rows.into_iter().next().ok_or(EngineError::LogGap { run, seq: 1 })
     }
 }

@@ -38,11 +38,27 @@ pub struct RunSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
     pub last_event_seq: u64,
+    /// Its log has a gap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale: Option<Stale>,
     pub created_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
+}
+
+/// A run's log lacks an event: what is shown is as it was before that, or cannot be made anew from the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stale {
+    /// The number of the first event that is missing.
+    pub from_seq: u64,
+}
+
+impl Stale {
+    pub(crate) fn at(from_seq: Option<u64>) -> Option<Stale> {
+        from_seq.map(|from_seq| Stale { from_seq })
+    }
 }
 
 /// A run with its steps.
@@ -152,6 +168,7 @@ impl From<&SnapshotRow> for RunSummary {
             steps_failed: row.steps_failed,
             error: read_error(row.error.as_ref()),
             last_event_seq: row.last_event_seq,
+            stale: None,
             created_at: row.created_at,
             started_at: row.started_at,
             completed_at: row.completed_at,

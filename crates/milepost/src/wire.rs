@@ -69,9 +69,17 @@ pub(crate) struct Summary {
     #[serde(default)]
     pub(crate) steps_failed: u32,
     pub(crate) error: Option<ErrorInfo>,
+    /// Its log has a gap.
+    pub(crate) stale: Option<Stale>,
     pub(crate) created_at: Timestamp,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) completed_at: Option<Timestamp>,
+}
+
+/// The first event that a run's log lacks.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Stale {
+    pub(crate) from_seq: u64,
 }
 
 /// A file that a run left.

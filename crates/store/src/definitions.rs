@@ -12,7 +12,7 @@ use milepost_core::time::Timestamp;
 use uuid::Uuid;
 
 use crate::Result;
-use crate::rows::{BlobRow, DefinitionWrite, MoveRow, RequestRow, RevisionRow, StoredRevision, TagRow};
+use crate::rows::{BlobRow, ChainRow, DefinitionWrite, MoveRow, RequestRow, RevisionRow, StoredRevision, TagRow};
 
 #[async_trait]
 pub trait DefinitionStore: Send + Sync + fmt::Debug {
@@ -45,6 +45,13 @@ pub trait DefinitionStore: Send + Sync + fmt::Debug {
     /// A revision and those it came from, both parents of a merge among them: the nearest first, `limit` generations.
     async fn ancestors(&self, org: OrgId, revision: Uuid, limit: u32) -> Result<Vec<RevisionRow>>;
 
+    /// All revisions in the order of their ids, after `after`. For `doctor`.
+    async fn revisions_after(&self, org: OrgId, after: Option<Uuid>, limit: u32) -> Result<Vec<RevisionRow>>;
+    /// What is stored of the chains of these heads, in any order, whether it fits or not. For `doctor`.
+    async fn chain_rows(&self, org: OrgId, heads: &[Uuid]) -> Result<Vec<ChainRow>>;
+    /// Replaces what is stored of a head's chain: its members in the order they are applied.
+    async fn rebuild_chain(&self, org: OrgId, head: Uuid, members: &[Uuid]) -> Result<()>;
+
     async fn request(&self, org: OrgId, key: &str) -> Result<Option<RequestRow>>;
 
     /// Says that a plan is about to be run; false if there is no snapshot of it.
@@ -52,7 +59,7 @@ pub trait DefinitionStore: Send + Sync + fmt::Debug {
     /// Says that a run's log needs these plans beside the one in its head.
     async fn keep_plans(&self, org: OrgId, run: RunId, plans: &[Digest]) -> Result<()>;
 
-    /// Orgs that have content.
+    /// Orgs that have content or tags.
     async fn orgs(&self) -> Result<Vec<OrgId>>;
     /// Plans that runs need. Forgets those of runs that are forgotten. Costs what is stored of runs.
     async fn plans_in_use(&self, org: OrgId) -> Result<HashSet<Digest>>;
@@ -75,6 +82,8 @@ pub trait DefinitionStore: Send + Sync + fmt::Debug {
         after: Option<Digest>,
         limit: u32,
     ) -> Result<Vec<BlobRow>>;
+    /// Of these contents, those that are older than `before`, with how many revisions have them. Without what they hold.
+    async fn blobs_in_use(&self, org: OrgId, before: Timestamp, hashes: &[Digest]) -> Result<Vec<(BlobRow, u64)>>;
     /// Removes those of them that are still loose, and notes their keys; says how many and how many bytes.
     async fn remove_blobs(&self, org: OrgId, before: Timestamp, blobs: &[Digest]) -> Result<(u64, u64)>;
     /// Forgets requests that were answered before that.

@@ -227,6 +227,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn unprojected(&self, limit: u32) -> Result<Vec<(OrgId, RunId, u64)>>;
     /// Looks for runs whose log is not 1, 2, 3, … up to `last_seq`. Reads everything. For `doctor`.
     async fn log_gaps(&self, limit: u32) -> Result<Vec<LogGap>>;
+    /// The first number that a run's log lacks: the one after its last event if nothing is missing before it.
+    async fn first_missing(&self, org: OrgId, run: RunId) -> Result<u64>;
+    /// Notes that a run's log has a gap there, or none any more.
+    async fn mark_stale(&self, org: OrgId, run: RunId, from_seq: Option<u64>) -> Result<()>;
+    /// Which of these runs are noted to have a gap, and where.
+    async fn stale_runs(&self, org: OrgId, runs: &[RunId]) -> Result<Vec<(RunId, u64)>>;
     /// How many runs are stored, of all orgs. An estimate will do.
     async fn count_runs(&self) -> Result<u64>;
 }

@@ -21,9 +21,11 @@ from milepost import (
     PreconditionFailed,
     Refused,
     RunFailed,
+    RunSummary,
     Unauthorized,
     WaitTimeout,
 )
+from milepost._sse import Parser, Reading
 
 HELLO: dict[str, Any] = {
     "name": "hello",
@@ -279,3 +281,33 @@ def both_clients_have_the_same_calls() -> None:
 
 def _signature(call: Any) -> list[str]:
     return [str(parameter) for parameter in inspect.signature(call).parameters.values()]
+
+
+def moves_and_revisions_say_what_is_known_of_them(client: Client) -> None:
+    one = client.deploy({**HELLO, "name": "noted"}, meta={"ticket": 7})
+    client.deploy({**GATE, "name": "noted"})
+    revision = client.revision(one.revision_id)
+    assert (revision["name"], revision["meta"]) == ("noted", {"ticket": 7})
+    moves = list(client.moves("noted"))
+    assert [move["move_id"] for move in moves] == [2, 1]
+    assert (moves[0]["from_kind"], "from_kind" in moves[1]) == ("dag_version", False)
+
+
+def a_workflow_may_be_named_like_a_call(client: Client) -> None:
+    client.deploy({**HELLO, "name": "validate"})
+    assert client.workflow("validate")["name"] == "validate"
+
+
+def a_gap_is_said_and_what_comes_after_it_is_given(caplog: pytest.LogCaptureFixture) -> None:
+    event = '{"run_id": "r", "run_seq": %d, "event_type": "StepCompleted", "emitted_at": "2026-11-15T11:12:25Z"}'
+    stale = b'event: stale\ndata: {"run_id": "r", "from_seq": 2, "message": "the log lacks event 2"}\n\n'
+    text = b"".join([b"id: 1\ndata: %s\n\n" % (event % 1).encode(), stale, b"id: 2\ndata: %s\n\n" % (event % 2).encode()])
+    seen = list(Reading(0, 1.0).take(Parser().take(text)))
+    assert [one.run_seq for one in seen] == [1, 2]
+    assert "the log lacks event 2" in caplog.text
+    shown = {
+        "run_id": "r", "workflow": "w", "workflow_version": "", "status": "running", "trigger_type": "initial",
+        "priority": 0, "last_event_seq": 1, "steps_total": 1, "steps_done": 0, "steps_failed": 0,
+        "created_at": "2026-11-15T11:12:25Z", "stale": {"from_seq": 2},
+    }
+    assert RunSummary.of(shown).stale_from == 2

@@ -5,7 +5,7 @@ use milepost_core::id::RunId;
 use milepost_engine::StreamEvent;
 use serde::{Deserialize, Serialize};
 
-use super::End;
+use super::{End, Stale};
 
 /// What a client says.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
@@ -37,6 +37,7 @@ pub(super) enum Told {
         run_id: RunId,
     },
     End(End),
+    Stale(Stale),
     Error {
         code: &'static str,
         message: String,

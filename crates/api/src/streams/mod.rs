@@ -32,6 +32,21 @@ struct End {
     last_event_seq: u64,
 }
 
+/// The log of a run has a gap; the stream goes on when it has closed.
+#[derive(Debug, Serialize)]
+struct Stale {
+    run_id: RunId,
+    from_seq: u64,
+    message: String,
+}
+
+impl Stale {
+    fn of(run_id: RunId, from_seq: u64) -> Stale {
+        let message = format!("the log lacks event {from_seq}; the stream goes on when it is there again");
+        Stale { run_id, from_seq, message }
+    }
+}
+
 /// Why a stream ends before its run.
 #[derive(Debug)]
 enum Stop {

@@ -14,12 +14,12 @@ use axum::body::Body;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures::StreamExt as _;
 use milepost_core::status::RunStatus;
-use milepost_engine::{Batch, EventStream};
+use milepost_engine::{Batch, EngineError, EventStream};
 use serde_json::json;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use super::{End, RETRY, Stop, StreamPlace};
+use super::{End, RETRY, Stale, Stop, StreamPlace};
 use crate::metrics::OpenStream;
 use crate::state::AppState;
 
@@ -34,7 +34,8 @@ const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
 pub(crate) fn body(stream: EventStream, state: AppState, place: StreamPlace) -> Body {
     let (chunks, mut taken) = mpsc::channel(CHUNKS + 1);
     let last = chunks.clone().try_reserve_owned().expect("a new channel has room");
-    let pump = Pump { sent: stream.cursor(), stream, state, chunks, _open: (OpenStream::new("sse"), place) };
+    let pump =
+        Pump { sent: stream.cursor(), stale: None, stream, state, chunks, _open: (OpenStream::new("sse"), place) };
     tokio::spawn(pump.run(last));
     let taken = futures::stream::poll_fn(move |context| taken.poll_recv(context));
     Body::from_stream(taken.map(Ok::<_, Infallible>))
@@ -46,6 +47,8 @@ struct Pump {
     chunks: mpsc::Sender<Bytes>,
     /// The last event that is on its way.
     sent: u64,
+    /// The event that is missing, and when something was last said since.
+    stale: Option<(u64, Instant)>,
     _open: (OpenStream, StreamPlace),
 }
 
@@ -74,7 +77,11 @@ impl Pump {
                 stop = stop(&self.state, &self.chunks) => return Err(stop),
             };
             match batch {
-                Ok(batch) => self.send_batch(&batch).await?,
+                Ok(batch) => {
+                    self.stale = None;
+                    self.send_batch(&batch).await?;
+                }
+                Err(EngineError::LogGap { seq, .. }) => self.wait_for_gap(seq).await?,
                 Err(error) if error.is_passing() => self.wait_a_moment().await?,
                 Err(error) => return Err(error.into()),
             }
@@ -110,6 +117,24 @@ impl Pump {
             },
             stop = stop(&self.state, &self.chunks) => Err(stop),
         }
+    }
+
+    /// A gap in the log is told once; the stream goes on when it has closed.
+    async fn wait_for_gap(&mut self, seq: u64) -> Result<(), Stop> {
+        let quiet = Duration::from_millis(self.state.settings.keep_alive_ms);
+        match self.stale {
+            Some((told, since)) if told == seq && since.elapsed() < quiet => {}
+            Some((told, _)) if told == seq => {
+                self.send(KEEP_ALIVE).await?;
+                self.stale = Some((seq, Instant::now()));
+            }
+            _ => {
+                let stale = Stale::of(self.stream.run(), seq);
+                self.send(named("stale", &serde_json::to_string(&stale).expect("numbers and texts are JSON"))).await?;
+                self.stale = Some((seq, Instant::now()));
+            }
+        }
+        self.wait_a_moment().await
     }
 
     async fn wait_a_moment(&self) -> Result<(), Stop> {

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::message::{self, Place, Told};
 use super::places::{Places, Subscribed};
-use super::{End, RETRY, Stop};
+use super::{End, RETRY, Stale, Stop};
 
 /// Runs that one socket may follow at a time.
 pub(super) const MAX_RUNS: usize = 1000;
@@ -24,6 +24,8 @@ pub(super) struct Subscriptions {
     /// Dropped out of `steps` when it is told to.
     runs: HashMap<RunId, (AbortHandle, Subscribed)>,
     steps: FuturesUnordered<Abortable<BoxFuture<'static, Step>>>,
+    /// Gaps in logs that were told.
+    stale: HashMap<RunId, u64>,
 }
 
 /// What happens to one subscription next.
@@ -34,7 +36,7 @@ pub(super) enum Step {
 
 impl Subscriptions {
     pub(super) fn new(engine: Arc<Engine>, places: Arc<Places>) -> Subscriptions {
-        Subscriptions { engine, places, runs: HashMap::new(), steps: FuturesUnordered::new() }
+        Subscriptions { engine, places, runs: HashMap::new(), steps: FuturesUnordered::new(), stale: HashMap::new() }
     }
 
     /// What is wrong with following a run from there, if anything is; else the answer comes with the next step.
@@ -58,6 +60,7 @@ impl Subscriptions {
     }
 
     pub(super) fn remove(&mut self, run: RunId) -> Told {
+        self.stale.remove(&run);
         match self.runs.remove(&run) {
             Some((handle, _)) => {
                 handle.abort();
@@ -86,14 +89,18 @@ impl Subscriptions {
             }
             Step::Given(stream, Ok(batch)) => {
                 let run = stream.run();
+                self.stale.remove(&run);
                 Ok(self.follow(stream, batch.iter().map(|event| message::event(run, event)).collect()))
             }
             Step::Given(stream, Err(error)) if error.is_passing() => {
-                self.go_on(stream.run(), async move {
-                    sleep(RETRY).await;
-                    given(stream).await
-                });
+                self.go_on_later(stream);
                 Ok(Vec::new())
+            }
+            // Told once; it goes on when the gap has closed.
+            Step::Given(stream, Err(EngineError::LogGap { run, seq })) => {
+                let told = self.stale.insert(run, seq) == Some(seq);
+                self.go_on_later(stream);
+                Ok(if told { Vec::new() } else { vec![Told::Stale(Stale::of(run, seq)).into()] })
             }
             Step::Opened(_, Err(EngineError::ShuttingDown)) | Step::Given(_, Err(EngineError::ShuttingDown)) => {
                 Err(Stop::Shutdown)
@@ -118,6 +125,13 @@ impl Subscriptions {
     fn fail(&mut self, run: RunId, error: &EngineError) -> Vec<Message> {
         self.runs.remove(&run);
         vec![Told::error(error.code(), error.to_string(), Some(run)).into()]
+    }
+
+    fn go_on_later(&mut self, stream: EventStream) {
+        self.go_on(stream.run(), async move {
+            sleep(RETRY).await;
+            given(stream).await
+        });
     }
 
     /// The next step of a run that is followed.

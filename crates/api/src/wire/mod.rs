@@ -18,7 +18,8 @@ pub(crate) mod task;
 
 pub(crate) use artifact::{Artifact, NewArtifact, Presigned, StoredBlob};
 pub(crate) use definition::{
-    Collected, Deployed, Difference, Merged, Move, MovedTag, Protection, Revision, Tag, Workflow,
+    Collected, Deployed, Difference, Merged, Move, MovedTag, Protection, Revision, RevisionAnswer, Tag, Workflow,
+    WorkflowOrRevision, WorkflowRevision,
 };
 pub(crate) use event::{Event, Transition};
 pub(crate) use explanation::Explanation;
@@ -28,7 +29,7 @@ pub(crate) use outbox::Delivery;
 pub(crate) use page::Page;
 pub(crate) use patch::{PatchOutlook, Patched};
 pub(crate) use plan::Plan;
-pub(crate) use run::{Run, RunSummary, Started};
+pub(crate) use run::{Run, RunSummary, Stale, Started};
 pub(crate) use secret::Secret;
 pub(crate) use step::StepDetail;
 

@@ -35,6 +35,9 @@ pub(crate) struct RunSummary {
     error: Option<ErrorInfo>,
     /// The number of the last event; the ETag of the run.
     pub(crate) last_event_seq: u64,
+    /// Only if the log has a gap: what is shown is as it was before that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stale: Option<Stale>,
     #[schema(format = DateTime)]
     created_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,13 +48,28 @@ pub(crate) struct RunSummary {
     completed_at: Option<String>,
 }
 
+/// A run's log lacks an event: what is shown is as it was before that, or cannot be made anew from the log. It goes on when
+/// the event is there again.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub(crate) struct Stale {
+    /// The number of the first event that is missing.
+    pub(crate) from_seq: u64,
+}
+
+impl From<view::Stale> for Stale {
+    fn from(stale: view::Stale) -> Stale {
+        Stale { from_seq: stale.from_seq }
+    }
+}
+
 /// A run with its steps.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Run {
     #[serde(flatten)]
     pub(crate) summary: RunSummary,
     /// Where its plan came from: `ref` as it was asked for, `revision_id`, `version_hash`, the `tags_snapshot` of that
-    /// moment, and the `patch` for this run alone. A run of a document that came along has none.
+    /// moment (where its tag and the tags of the workflows were that it may run as children, and of theirs), and the
+    /// `patch` for this run alone. A run of a document that came along has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Any>)]
     definition: Option<Json>,
@@ -67,6 +85,14 @@ pub(crate) struct Run {
 }
 
 impl RunSummary {
+    /// What the run's ETag says: how far it has come, and whether that is all.
+    pub(crate) fn version(&self) -> String {
+        match self.stale {
+            None => self.last_event_seq.to_string(),
+            Some(Stale { from_seq }) => format!("{}~{from_seq}", self.last_event_seq),
+        }
+    }
+
     pub(crate) const FIELDS: &'static [&'static str] = &[
         "run_id",
         "workflow",
@@ -82,6 +108,7 @@ impl RunSummary {
         "steps_failed",
         "error",
         "last_event_seq",
+        "stale",
         "created_at",
         "started_at",
         "completed_at",
@@ -110,6 +137,7 @@ impl From<view::RunSummary> for RunSummary {
             steps_failed: run.steps_failed,
             error: run.error.map(ErrorInfo::from),
             last_event_seq: run.last_event_seq,
+            stale: run.stale.map(Stale::from),
             created_at: run.created_at.to_string(),
             started_at: run.started_at.map(|at| at.to_string()),
             completed_at: run.completed_at.map(|at| at.to_string()),

@@ -385,3 +385,70 @@ async fn what_nothing_leads_to_is_counted() {
     assert_eq!((removed.status, &removed.body["dry_run"]), (StatusCode::OK, &json!(false)), "{}", removed.body);
     assert_eq!(api.rows(), rows);
 }
+
+#[tokio::test]
+async fn a_workflow_named_like_a_route_is_read_and_patched() {
+    let api = Api::new().await;
+    for name in ["validate", "patches", "bulk", "plan", "diff", "merge", "undo", "stats"] {
+        let mut document = echo();
+        document["name"] = name.into();
+        let deployed = api.post("/api/v1/workflows", &json!({ "document": document })).await;
+        assert_eq!(deployed.status, StatusCode::CREATED, "{name}: {}", deployed.body);
+        let read = api.get(&format!("/api/v1/workflows/{name}")).await;
+        assert_eq!((read.status, &read.body["document"]["name"]), (StatusCode::OK, &json!(name)), "{}", read.body);
+        let revision = api.get(&format!("/api/v1/workflows/{name}?materialize=false")).await.body;
+        assert_eq!((&revision["ref"], &revision["kind"]), (&json!(name), &json!("dag_version")), "{revision}");
+        let patched = api.post(&format!("/api/v1/workflows/{name}/patches"), &ops(1)).await;
+        assert_eq!(patched.status, StatusCode::CREATED, "{name}: {}", patched.body);
+        for path in ["", "/history"] {
+            assert_eq!(api.get(&format!("/api/v1/tags/{name}{path}")).await.status, StatusCode::OK, "{name}{path}");
+        }
+        let undone = api.send(request("POST", &format!("/api/v1/tags/{name}/undo"), &[], "")).await;
+        assert_eq!(undone.status, StatusCode::OK, "{name}: {}", undone.body);
+    }
+    let checked = api.post("/api/v1/workflows/validate", &json!({ "document": echo() })).await;
+    assert_eq!((checked.status, &checked.body["valid"]), (StatusCode::OK, &json!(true)), "{}", checked.body);
+}
+
+#[tokio::test]
+async fn a_revision_is_answered_as_it_is_stored() {
+    let api = Api::deployed().await;
+    let patched = api.patch(1).await.body;
+    let id = patched["revision_id"].as_str().unwrap();
+    let revision = api.get(&format!("/api/v1/revisions/{id}")).await.body;
+    assert_eq!(revision["document"], json!(null));
+    let stored = api.get("/api/v1/workflows/echo?materialize=false").await.body;
+    assert_eq!((&stored["stored"], &stored["document"]), (&ops(1)["ops"], &json!(null)), "{stored}");
+    for field in ["revision_id", "kind", "version_hash", "cas_id", "base_version", "parent_id", "depth"] {
+        assert_eq!(stored[field], revision[field], "{field}");
+    }
+    let whole = api.get(&format!("/api/v1/revisions/{id}?materialize=true")).await.body;
+    assert_eq!(whole["document"]["steps"]["only"]["input"]["n"], 1, "{whole}");
+    let base = api.get("/api/v1/workflows/echo~1?materialize=false").await.body;
+    assert_eq!(base["stored"], api.get("/api/v1/workflows/echo~1").await.body["document"]);
+    // What it is made of is not needed for that.
+    api.sql().execute("DELETE FROM patch_chain_members", []).unwrap();
+    let api = api.again().await;
+    assert_eq!(api.get("/api/v1/workflows/echo?materialize=false").await.body, stored);
+    assert_eq!(api.get(&format!("/api/v1/revisions/{id}")).await.body, revision);
+    api.get("/api/v1/workflows/none?materialize=false").await.is_problem(404, "unknown_workflow");
+}
+
+#[tokio::test]
+async fn moves_and_revisions_show_what_was_known_of_them() {
+    let api = Api::new().await;
+    let body = json!({"document": echo(), "meta": {"ticket": 7}});
+    let deployed = api.post("/api/v1/workflows", &body).await.body;
+    let patched = api.post_with(PATCHES, &[("if-match", "\"1\"")], &ops(1)).await;
+    assert_eq!(patched.status, StatusCode::CREATED, "{}", patched.body);
+    let moves = api.get("/api/v1/tags/echo/history").await.body["items"].clone();
+    assert_eq!((&moves[0]["from_kind"], &moves[0]["to_kind"]), (&json!("dag_version"), &json!("patch_set")));
+    assert_eq!(moves[0]["expected_hash"], deployed["version_hash"]);
+    assert_eq!((&moves[1]["from_kind"], &moves[1]["expected_hash"]), (&json!(null), &json!(null)));
+    let first = api.get(&format!("/api/v1/revisions/{}", deployed["revision_id"].as_str().unwrap())).await.body;
+    assert_eq!((&first["name"], &first["meta"]), (&json!("echo"), &json!({"ticket": 7})), "{first}");
+    let second = api.get(&format!("/api/v1/revisions/{}", patched.body["revision_id"].as_str().unwrap())).await.body;
+    assert_eq!((&second["name"], &second["meta"]), (&json!("echo"), &json!(null)), "{second}");
+    let bad = json!({"document": echo(), "meta": [1]});
+    api.post("/api/v1/workflows", &bad).await.is_problem(422, "bad_meta");
+}

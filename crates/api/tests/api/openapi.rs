@@ -36,6 +36,28 @@ fn every_call_has_a_name_of_its_own() {
     assert_eq!(names.len(), count);
 }
 
+/// A fixed word beside a name is a name, too: whatever can be done with any name can be done with that one.
+#[test]
+fn no_fixed_word_hides_a_name() {
+    let document = serde_json::to_value(milepost_api::openapi_document()).unwrap();
+    let paths = document["paths"].as_object().unwrap();
+    for (named, calls) in paths {
+        let parts: Vec<&str> = named.split('/').collect();
+        // Ids and digests are never words.
+        let by_name = |part: &&str| ["{ref}", "{tag}", "{name}", "{queue}", "{step_id}"].contains(part);
+        let Some(place) = parts.iter().position(|part| by_name(part)) else { continue };
+        for (fixed, own) in paths {
+            let words: Vec<&str> = fixed.split('/').collect();
+            let beside = words.len() == parts.len()
+                && !words[place].starts_with('{')
+                && (0..parts.len()).all(|at| at == place || words[at] == parts[at]);
+            for method in calls.as_object().unwrap().keys().filter(|_| beside) {
+                assert!(own.get(method).is_some(), "{method} {named} does not reach `{}`", words[place]);
+            }
+        }
+    }
+}
+
 /// Every reference of the document points at something in it.
 #[test]
 fn the_description_is_whole() {

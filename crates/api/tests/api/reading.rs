@@ -142,3 +142,46 @@ async fn a_list_shows_what_was_just_done() {
         assert_eq!(ids(&api.get("/api/v1/runs?limit=1").await.body), [run]);
     }
 }
+
+#[tokio::test]
+async fn a_log_with_a_gap_makes_its_run_stale_and_nothing_fails() {
+    let api = Api::new().await;
+    let run = api.ended_run(&echo()).await;
+    let path = format!("/api/v1/runs/{run}");
+    let whole = api.get(&path).await;
+    let sql = api.sql();
+    sql.execute_batch(
+        "DROP TRIGGER run_events_stay; CREATE TABLE kept AS SELECT * FROM run_events WHERE run_seq = 3;
+         DELETE FROM run_events WHERE run_seq = 3;",
+    )
+    .unwrap();
+    let stale = json!({"from_seq": 3});
+    let shown = api.get(&path).await;
+    assert_eq!((shown.status, &shown.body["stale"]), (StatusCode::OK, &stale), "{}", shown.body);
+    assert_ne!(shown.headers["etag"], whole.headers["etag"]);
+    let etag = shown.headers["etag"].to_str().unwrap();
+    let again = api.send(request("GET", &path, &[("if-none-match", etag)], "")).await;
+    assert_eq!(again.status, StatusCode::NOT_MODIFIED);
+    let fields = api.get(&format!("{path}?fields=status,stale")).await.body;
+    assert_eq!(fields, json!({"status": "completed", "stale": stale}));
+    assert_eq!(api.get("/api/v1/runs").await.body["items"][0]["stale"], stale);
+    let last = whole.body["last_event_seq"].as_u64().unwrap();
+    let then = api.get(&format!("{path}/at/{last}")).await;
+    assert_eq!((then.status, &then.body["last_event_seq"], &then.body["stale"]), (StatusCode::OK, &json!(2), &stale));
+    let page = api.get(&format!("{path}/events")).await.body;
+    assert_eq!((page["items"].as_array().unwrap().len(), &page["stale"]), (2, &stale), "{page}");
+    let behind = api.get(&format!("{path}/events?after_seq=3")).await.body;
+    assert_eq!((&behind["items"][0]["run_seq"], &behind["stale"]), (&json!(4), &json!(null)));
+    let short = api.get(&format!("{path}/events?limit=1")).await.body;
+    assert_eq!((&short["next_cursor"], &short["stale"]), (&json!("1"), &json!(null)));
+    for read in ["transitions", "logs", "artifacts", "steps/only", "steps/only/explain"] {
+        let answer = api.get(&format!("{path}/{read}")).await;
+        assert!(!answer.status.is_server_error(), "{read}: {}", answer.body);
+    }
+    let api = api.again().await;
+    api.post(&format!("{path}/signals"), &json!({"type": "go"})).await.is_problem(409, "log_gap");
+    sql.execute_batch("INSERT INTO run_events SELECT * FROM kept").unwrap();
+    assert_eq!(api.get(&path).await.body, whole.body);
+    assert_eq!(api.get("/api/v1/runs").await.body["items"][0]["stale"], json!(null));
+    assert_eq!(api.get(&format!("{path}/events")).await.body["stale"], json!(null));
+}

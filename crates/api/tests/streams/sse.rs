@@ -109,3 +109,39 @@ async fn a_server_that_shuts_down_says_so() {
     assert_eq!(sse.next().await, None);
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gap_is_told_once_and_the_stream_goes_on_when_it_has_closed() {
+    let folder = std::sync::Arc::new(tempfile::tempdir().unwrap());
+    let server = Server::on(folder.clone(), Settings::default()).await;
+    let run = server.start(&json!({"name": "n", "steps": {"a": {"skill": "noop"}}})).await;
+    within(server.engine.wait(run)).await.unwrap();
+    let log = server.log(run).await;
+    let sql = rusqlite::Connection::open(folder.path().join("runs.db")).unwrap();
+    sql.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+    sql.execute_batch(
+        "DROP TRIGGER run_events_stay; CREATE TABLE kept AS SELECT * FROM run_events WHERE run_seq = 3;
+         DELETE FROM run_events WHERE run_seq = 3;",
+    )
+    .unwrap();
+    let mut sse = server.sse(run, "", &[]).await;
+    let mut ws = server.ws(&format!("?run_id={run}")).await;
+    assert_eq!(ws.hear().await["type"], "subscribed");
+    for expected in &log[..2] {
+        assert_eq!(sse.next().await.unwrap().data, *expected);
+        assert_eq!(ws.hear().await["event"], *expected);
+    }
+    let told = sse.next().await.unwrap();
+    assert_eq!((told.id, told.name.as_deref()), (None, Some("stale")));
+    assert_eq!((&told.data["run_id"], &told.data["from_seq"]), (&json!(run), &json!(3)));
+    let told = ws.hear().await;
+    assert_eq!((&told["type"], &told["from_seq"]), (&json!("stale"), &json!(3)), "{told}");
+    sql.execute_batch("INSERT INTO run_events SELECT * FROM kept").unwrap();
+    let (after, end) = sse.rest().await;
+    assert_eq!(after, log[2..]);
+    assert_eq!(end.unwrap().name.as_deref(), Some("end"));
+    let (after, end) = ws.rest().await;
+    assert_eq!(after, log[2..]);
+    assert_eq!(end.unwrap()["type"], "end");
+    server.stop().await;
+}

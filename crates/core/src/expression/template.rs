@@ -96,6 +96,19 @@ impl Template {
             _ => None,
         }
     }
+
+    /// What stands under a key of a mapping, when there is no expression in it.
+    #[must_use]
+    pub fn constant_under(&self, key: &str) -> Option<&Value> {
+        match &self.root {
+            Part::Constant(value) => value.get(key),
+            Part::Map(entries) => entries.iter().find_map(|(name, part)| match part {
+                Part::Constant(value) if name == key => Some(value),
+                _ => None,
+            }),
+            _ => None,
+        }
+    }
 }
 
 impl Part {

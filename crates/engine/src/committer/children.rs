@@ -31,7 +31,6 @@ use super::load::copy_of;
 use super::pending::{Decided, With};
 use super::self_patch::Preparer;
 use super::{Committer, Message, Request, RequestKind};
-use crate::definitions::definition_of;
 use crate::engine::check_skills;
 use crate::error::EngineError;
 use crate::work::{WorkError, check_payload};
@@ -234,7 +233,8 @@ impl Preparer {
         let trust = self.plans.trust_in(org, &plan, &target).await?;
         // Whatever happens before the snapshot is made, the tag's revision has the document.
         self.plans.ready_soon(org, &plan);
-        Ok(ReadyChild { definition: definition_of(reference, &target, None), plan, trust })
+        let definition = self.plans.definition_of(org, reference, (&plan, &target), None).await?;
+        Ok(ReadyChild { definition, plan, trust })
     }
 }
 

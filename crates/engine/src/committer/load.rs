@@ -302,6 +302,7 @@ pub(super) fn copy_of(error: &EngineError) -> EngineError {
             EngineError::Moved { run: *run, expected: *expected, last_seq: *last_seq }
         }
         EngineError::Corrupt { run, reason } => EngineError::Corrupt { run: *run, reason: reason.clone() },
+        EngineError::LogGap { run, seq } => EngineError::LogGap { run: *run, seq: *seq },
         other => EngineError::Store(StoreError::Unavailable(other.to_string())),
     }
 }

@@ -210,6 +210,9 @@ pub(crate) fn restore_with(
 ) -> Result<RunState, EngineError> {
     let run = loaded.head.run;
     let corrupt = |reason: String| EngineError::Corrupt { run, reason };
+    if let Some(seq) = gap_of(loaded) {
+        return Err(EngineError::LogGap { run, seq });
+    }
     let first = patched.first().unwrap_or(plan).clone();
     let mut tail = Vec::with_capacity(loaded.tail.len());
     for row in &loaded.tail {
@@ -231,4 +234,11 @@ pub(crate) fn restore_with(
         return Err(corrupt(format!("its log ends at {}, its head says {}", state.last_seq, loaded.head.last_seq)));
     }
     Ok(state)
+}
+
+/// The first number that is missing between a checkpoint and where the head says that the log ends.
+fn gap_of(loaded: &LoadedRun) -> Option<u64> {
+    let after = loaded.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.seq);
+    let there = loaded.tail.iter().zip(after + 1..).take_while(|(row, seq)| row.seq == *seq).count() as u64;
+    Some(after + there + 1).filter(|missing| *missing <= loaded.head.last_seq)
 }

@@ -7,12 +7,15 @@
 //! **Invariant:** what is removed was loose for the whole time of grace, and is looked at again by the statement that removes
 //! it.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
 use milepost_core::time::Timestamp;
-use milepost_store::rows::{DefinitionWrite, GarbageCount, RevisionKind};
+use milepost_store::StoreError;
+use milepost_store::rows::{BlobRow, DefinitionWrite, GarbageCount, RevisionKind};
 use uuid::Uuid;
 
 use super::Definitions;
@@ -33,13 +36,14 @@ const REQUESTS: Duration = Duration::from_secs(7 * 24 * 3600);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
     pub found: GarbageCount,
-    /// Chains that were made short.
+    /// Chains that were made short, or would be.
     pub compacted: u64,
 }
 
 impl Definitions {
     /// Removes what nothing has led to for as long as `grace` says, or the settings (an hour or two at least, for those who
-    /// are about to use it); with `dry_run` it is only counted. A dry run finds what one pass finds: what only that led to goes next time.
+    /// are about to use it); with `dry_run` it is only counted, by the code that finds it for a pass. What only revisions
+    /// lead to that go in this pass goes the next time, content excepted: that goes with them.
     ///
     /// # Errors
     /// The store or the blob store cannot be reached.
@@ -47,53 +51,64 @@ impl Definitions {
         let now = self.clock.now();
         let grace = grace.or(self.config.grace).unwrap_or(GRACE);
         let before = back(now, grace.max(NOTED_EVERY * 2));
-        let mut collected = Collected::default();
-        if !dry_run {
-            collected.compacted = self.compact(org).await?;
-        }
-        collected.found.revisions = self.collect_revisions(org, before, dry_run).await?;
-        (collected.found.blobs, collected.found.bytes) = self.collect_blobs(org, before, dry_run).await?;
+        let compacted = self.compact(org, dry_run).await?;
+        let loose = self.loose(org, before, &compacted).await?;
+        let found = match dry_run {
+            true => loose.count(),
+            false => self.remove(org, before, &loose).await?,
+        };
         if !dry_run {
             self.collect_keys(before).await?;
             self.store.definitions().forget_requests(back(now, REQUESTS)).await?;
         }
-        Ok(collected)
+        Ok(Collected { found, compacted: compacted.len() as u64 })
     }
 
-    async fn collect_revisions(&self, org: OrgId, before: Timestamp, dry_run: bool) -> Result<u64, EngineError> {
+    /// What a pass removes that makes short the chains of these documents.
+    async fn loose(&self, org: OrgId, before: Timestamp, compacted: &HashSet<Digest>) -> Result<Loose, EngineError> {
         let definitions = self.store.definitions();
         let used = definitions.plans_in_use(org).await?;
-        let (mut total, mut after) = (0, None);
+        let mut loose = Loose::default();
+        // How many of those that go have some content.
+        let mut leaving: BTreeMap<Digest, u64> = BTreeMap::new();
+        let mut after = None;
         loop {
             let page = definitions.loose_revisions(org, before, after, PAGE).await?;
-            let Some(last) = page.last() else { return Ok(total) };
+            let Some(last) = page.last() else { break };
             after = Some(last.revision_id);
-            let is_used = |plan: &_| used.contains(plan);
-            let loose = page.iter().filter(|row| !row.plan_hash.as_ref().is_some_and(is_used));
-            let loose: Vec<Uuid> = loose.map(|row| row.revision_id).collect();
-            total += match dry_run {
-                true => loose.len() as u64,
-                false => definitions.remove_revisions(org, before, &loose).await?,
-            };
+            for row in page.iter().filter(|row| !row.plan_hash.is_some_and(|plan| used.contains(&plan))) {
+                loose.revisions.push(row.revision_id);
+                *leaving.entry(row.cas_hash).or_default() += 1;
+            }
         }
-    }
-
-    async fn collect_blobs(&self, org: OrgId, before: Timestamp, dry_run: bool) -> Result<(u64, u64), EngineError> {
-        let definitions = self.store.definitions();
-        let (mut blobs, mut bytes, mut after) = (0, 0, None);
+        let mut after = None;
         loop {
             let page = definitions.loose_blobs(org, before, after, PAGE).await?;
-            let Some(last) = page.last() else { return Ok((blobs, bytes)) };
+            let Some(last) = page.last() else { break };
             after = Some(last.hash);
-            let (count, size) = match dry_run {
-                true => (page.len() as u64, page.iter().map(|row| row.size).sum()),
-                false => {
-                    let hashes: Vec<_> = page.iter().map(|row| row.hash).collect();
-                    definitions.remove_blobs(org, before, &hashes).await?
-                }
-            };
-            (blobs, bytes) = (blobs + count, bytes + size);
+            loose.add_blobs(page.iter().filter(|row| !compacted.contains(&row.hash)));
         }
+        let left: Vec<Digest> = leaving.keys().filter(|hash| !compacted.contains(hash)).copied().collect();
+        for hashes in left.chunks(PAGE as usize) {
+            let rows = definitions.blobs_in_use(org, before, hashes).await?;
+            let of_all = rows.iter().filter(|(row, uses)| leaving.get(&row.hash) == Some(uses));
+            loose.add_blobs(of_all.map(|(row, _)| row));
+        }
+        Ok(loose)
+    }
+
+    /// Whatever somebody began to need meanwhile stays.
+    async fn remove(&self, org: OrgId, before: Timestamp, loose: &Loose) -> Result<GarbageCount, EngineError> {
+        let definitions = self.store.definitions();
+        let mut removed = GarbageCount::default();
+        for revisions in loose.revisions.chunks(PAGE as usize) {
+            removed.revisions += definitions.remove_revisions(org, before, revisions).await?;
+        }
+        for blobs in loose.blobs.chunks(PAGE as usize) {
+            let (count, bytes) = definitions.remove_blobs(org, before, blobs).await?;
+            (removed.blobs, removed.bytes) = (removed.blobs + count, removed.bytes + bytes);
+        }
+        Ok(removed)
     }
 
     async fn collect_keys(&self, before: Timestamp) -> Result<(), EngineError> {
@@ -111,27 +126,73 @@ impl Definitions {
         }
     }
 
-    /// Gives what tags point at through long chains a version of its own: the next patch then has none to make.
-    async fn compact(&self, org: OrgId) -> Result<u64, EngineError> {
-        let (mut made, mut after) = (0, None::<String>);
+    /// Gives what tags point at through long chains a version of its own: the next patch then has none to make. Answers the
+    /// documents that this is done for.
+    async fn compact(&self, org: OrgId, dry_run: bool) -> Result<HashSet<Digest>, EngineError> {
+        let (mut made, mut after) = (HashSet::new(), None::<String>);
         loop {
             let page = self.tags(org, after.as_deref(), PAGE).await?;
             let Some(last) = page.last() else { return Ok(made) };
             after = Some(last.tag.clone());
             for tag in page.iter().filter(|tag| tag.kind == RevisionKind::PatchSet) {
-                let head = self.revision(org, tag.revision_id).await?;
+                // One that points at nothing, or at what cannot be read, is for `doctor`: the others are tidied up.
+                let Some(head) = self.store.definitions().revision(org, tag.revision_id).await? else { continue };
                 let long = head.depth >= self.config.chain_depth.min(50);
-                if !long || self.version_of(org, head.version_hash).await?.is_some() {
+                if !long
+                    || made.contains(&head.version_hash)
+                    || self.version_of(org, head.version_hash).await?.is_some()
+                {
                     continue;
                 }
-                let text = self.documents.of(org, &head).await?;
-                let (revision, blob) = self.compacted(org, &head, &text, None).await?;
-                let (blobs, revisions) = (blob.into_iter().collect(), vec![revision]);
-                let write = DefinitionWrite { blobs, revisions, ..DefinitionWrite::default() };
-                // Somebody else may have made it meanwhile.
-                made += u64::from(self.store.definitions().write(org, &write).await?);
+                let text = match self.documents.of(org, &head).await {
+                    Ok(text) => text,
+                    Err(EngineError::Store(StoreError::Corrupt(reason))) => {
+                        tracing::warn!(
+                            tag = tag.tag,
+                            reason,
+                            "a chain cannot be made short; `milepost doctor` says more"
+                        );
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                };
+                let written = match dry_run {
+                    true => true,
+                    false => {
+                        let (revision, blob) = self.compacted(org, &head, &text, None).await?;
+                        let (blobs, revisions) = (blob.into_iter().collect(), vec![revision]);
+                        let write = DefinitionWrite { blobs, revisions, ..DefinitionWrite::default() };
+                        // Somebody else may have made it meanwhile.
+                        self.store.definitions().write(org, &write).await?
+                    }
+                };
+                if written {
+                    made.insert(head.version_hash);
+                }
             }
         }
+    }
+}
+
+/// What goes in one pass.
+#[derive(Debug, Default)]
+struct Loose {
+    revisions: Vec<Uuid>,
+    blobs: Vec<Digest>,
+    bytes: u64,
+}
+
+impl Loose {
+    fn add_blobs<'r>(&mut self, rows: impl Iterator<Item = &'r BlobRow>) {
+        for row in rows {
+            self.blobs.push(row.hash);
+            self.bytes += row.size;
+        }
+    }
+
+    fn count(&self) -> GarbageCount {
+        let (revisions, blobs) = (self.revisions.len() as u64, self.blobs.len() as u64);
+        GarbageCount { revisions, blobs, bytes: self.bytes }
     }
 }
 

@@ -32,7 +32,7 @@ impl Definitions {
         let asked = Asked::new(moving, ["deploy", tag, &digest]);
         let moved = self
             .change(org, tag, &asked, |now| {
-                let text = text.clone();
+                let (text, plan) = (text.clone(), &plan);
                 async move {
                     if now.as_ref().is_some_and(|now| now.version_hash == hash) {
                         return Ok(Decision::Stay);
@@ -55,6 +55,8 @@ impl Definitions {
                         message: moving.message.clone(),
                         created_by: moving.by.clone(),
                         created_at: at,
+                        name: Some(plan.name.to_string()),
+                        meta: moving.meta_text(),
                     };
                     Ok(Decision::Move(Box::new(Change {
                         step: go(MoveKind::Move),

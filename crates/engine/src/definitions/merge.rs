@@ -166,6 +166,8 @@ impl Definitions {
             message: moving.message.clone(),
             created_by: moving.by.clone(),
             created_at: at,
+            name: Some(loaded.plan.name.to_string()),
+            meta: moving.meta_text(),
         };
         Ok(prepared(Decision::Move(Box::new(Change {
             step: step(theirs.revision_id),

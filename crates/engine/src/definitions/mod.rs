@@ -14,6 +14,7 @@
 mod collect;
 mod content;
 mod deploy;
+mod doctor;
 mod documents;
 mod error;
 mod merge;
@@ -30,8 +31,9 @@ use std::time::Duration;
 
 use milepost_core::document::Diff;
 use milepost_core::id::OrgId;
+use milepost_core::json::Json;
 use milepost_core::limits::Limits;
-use milepost_core::run::Rejection;
+use milepost_core::run::{Rejection, RejectionKind};
 use milepost_core::text;
 use milepost_store::Store;
 use milepost_store::blobs::Blobs;
@@ -46,18 +48,21 @@ use crate::work::{Lane, Work};
 pub use collect::Collected;
 pub(crate) use collect::{Collector, NOTED_EVERY};
 pub(crate) use content::{Content, corrupt};
+pub use doctor::DefinitionFault;
 pub(crate) use documents::Documents;
 pub use error::{DefinitionError, DefinitionErrorKind};
 pub use merge::{MergeOutcome, Merging};
 pub use protect::{Protection, Trust};
-pub(crate) use reference::is_pinned;
-pub use reference::{Target, definition_of};
+pub use reference::Target;
+pub(crate) use reference::{TagsSnapshot, definition_of, is_pinned};
 pub use tags::Restore;
 
 /// Documents are kept under this media type; the number is their format.
 pub(crate) const DOCUMENT: &str = "application/vnd.milepost.document+json;format=1";
 /// Operations of a patch.
 const PATCH: &str = "application/json-patch+json";
+/// What may be noted beside a revision.
+const META_BYTES: usize = 16 * 1024;
 /// How often a request is decided anew when others are faster.
 const TRIES: usize = 200;
 
@@ -85,10 +90,20 @@ pub struct Moving {
     pub expected: Option<u64>,
     /// The same key again gets the same answer, and nothing is done twice.
     pub key: Option<String>,
+    /// Kept with the revision that this makes: a JSON object of the author's own. One that is there already keeps its own.
+    pub meta: Option<Json>,
 }
 
 impl Moving {
     fn check(&self, most_chars: usize) -> Result<(), Rejection> {
+        if let Some(meta) = &self.meta {
+            let text = meta.as_str().trim_start();
+            if !text.starts_with('{') || text.len() > META_BYTES {
+                let message =
+                    format!("`meta` is a JSON object of at most {META_BYTES} bytes; put more into the document");
+                return Err(Rejection { kind: RejectionKind::Invalid, code: "bad_meta", message });
+            }
+        }
         text::check_remark("the message", self.message.as_deref())?;
         let names = [
             ("the name of who moves it", &self.by, "bad_actor"),
@@ -98,6 +113,12 @@ impl Moving {
             Some(name) => text::check_name(what, name, most_chars, code),
             None => Ok(()),
         })
+    }
+}
+
+impl Moving {
+    fn meta_text(&self) -> Option<String> {
+        self.meta.as_ref().map(|meta| meta.as_str().to_owned())
     }
 }
 
@@ -208,6 +229,19 @@ impl Definitions {
     /// What is stored of it is damaged, or not there.
     pub async fn document(&self, org: OrgId, target: &Target) -> Result<Arc<str>, EngineError> {
         self.documents.text(org, target.version_hash, target.revision_id).await
+    }
+
+    /// The revision that a reference means, and what is stored of it: the document of a version, the operations of a patch.
+    /// Nothing is put together.
+    ///
+    /// # Errors
+    /// The reference means nothing, or what is stored is damaged.
+    pub async fn stored(&self, org: OrgId, reference: &str) -> Result<(RevisionRow, Json), EngineError> {
+        let target = self.resolve(org, reference).await?;
+        let revision = self.revision(org, target.revision_id).await?;
+        let text = self.documents.content.get(org, revision.cas_hash).await?;
+        let text = text.ok_or_else(|| corrupt(revision.cas_hash, "it is not there"))?;
+        Ok((revision, Json::trusted(text)))
     }
 
     /// What is different between two references.

@@ -47,6 +47,12 @@ impl From<&Target> for Destination {
     }
 }
 
+impl Destination {
+    pub(super) fn from_tag(tag: &TagRow) -> Destination {
+        Destination { kind: tag.kind, revision_id: tag.revision_id, version_hash: tag.version_hash }
+    }
+}
+
 impl From<&MoveRow> for Destination {
     fn from(moved: &MoveRow) -> Destination {
         Destination { kind: moved.to_kind, revision_id: moved.to_revision_id, version_hash: moved.to_version_hash }
@@ -62,6 +68,8 @@ pub(super) enum Step {
     Undo { to: u64 },
     /// Takes an undo back: the move that it took back is in effect again.
     Redo { to: u64, below: Option<u64> },
+    /// Restores where move `to` led because the tag points at what is damaged, or `gone`. An undo goes on from there.
+    Repair { to: u64, before: Option<u64>, gone: bool },
 }
 
 /// What was decided on a tag.
@@ -171,6 +179,8 @@ impl Definitions {
             moved_by: moving.by.clone(),
             moved_at,
             message: moving.message.clone(),
+            from_kind: now.as_ref().map(|row| row.kind),
+            expected_hash: now.as_ref().filter(|_| moving.expected.is_some()).map(|row| row.version_hash),
         };
         let (at_move, redo_move) = match change.step {
             Step::Go { kind, restores, merged } => {
@@ -191,6 +201,16 @@ impl Definitions {
                 moved.kind = MoveKind::Redo;
                 moved.restores_move_id = Some(to);
                 (to, below)
+            }
+            Step::Repair { to, before, gone } => {
+                moved.kind = MoveKind::Restore;
+                moved.restores_move_id = Some(to);
+                moved.before_move = before;
+                if gone {
+                    // A move names revisions that are there; what it left is in its message.
+                    moved.from_revision_id = None;
+                }
+                (version, None)
             }
         };
         let row = TagRow {

@@ -92,6 +92,8 @@ impl Definitions {
             message: moving.message.clone(),
             created_by: moving.by.clone(),
             created_at: now,
+            name: Some(loaded.plan.name.to_string()),
+            meta: moving.meta_text(),
         };
         base.members.push(revision.revision_id);
         let chain =
@@ -160,6 +162,8 @@ impl Definitions {
             message: None,
             created_by: by,
             created_at: now,
+            name: head.name.clone(),
+            meta: None,
         };
         Ok((revision, blob))
     }

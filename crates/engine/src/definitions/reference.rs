@@ -1,5 +1,7 @@
 //! What a reference means: a tag, `tag@time`, `tag~n`, the id of a revision, `sha256:…` or the first digits of one.
 
+use std::collections::BTreeMap;
+
 use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
 use milepost_core::json::Json;
@@ -51,17 +53,26 @@ impl From<TagRow> for Target {
     }
 }
 
-/// What is kept with a run of where its plan came from: what was asked for, what that meant, and where the tag was.
-#[must_use]
-pub fn definition_of(reference: &str, target: &Target, patch: Option<&serde_json::Value>) -> Json {
+/// Where tags were when a run began: the one that it was started by, and those of the workflows that it may run as children.
+pub(crate) type TagsSnapshot = BTreeMap<String, (Uuid, u64)>;
+
+/// What is kept with a run of where its plan came from: what was asked for, what that meant, and where the tags were.
+pub(crate) fn definition_of(
+    reference: &str,
+    target: &Target,
+    tags: &TagsSnapshot,
+    patch: Option<&serde_json::Value>,
+) -> Json {
     let mut definition = serde_json::json!({
         "ref": reference,
         "revision_id": target.revision_id,
         "version_hash": format!("sha256:{}", target.version_hash),
     });
-    if let Some((tag, version)) = &target.tag {
-        definition["tags_snapshot"] =
-            serde_json::json!({ tag: { "revision_id": target.revision_id, "tag_version": version } });
+    if !tags.is_empty() {
+        let place = |(tag, (revision, version)): (&String, &(Uuid, u64))| {
+            (tag.clone(), serde_json::json!({ "revision_id": revision, "tag_version": version }))
+        };
+        definition["tags_snapshot"] = tags.iter().map(place).collect::<serde_json::Map<_, _>>().into();
     }
     if let Some(patch) = patch {
         definition["patch"] = patch.clone();

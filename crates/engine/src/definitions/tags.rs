@@ -106,6 +106,7 @@ impl Definitions {
     }
 
     async fn bring_back(&self, org: OrgId, now: &TagRow, to: &MoveRow, step: Step) -> Result<Decision, EngineError> {
+        self.revision(org, to.to_revision_id).await?;
         let to = Destination::from(to);
         self.check_target(org, Some(now), &to).await?;
         Ok(Change::to_existing(step, to))

@@ -151,6 +151,8 @@ struct Waiting {
     at_rest: bool,
     seen_seq: u64,
     since: Option<Timestamp>,
+    /// The number that its log lacks, once that is noted.
+    stale_from: Option<u64>,
 }
 
 impl Waiting {
@@ -229,6 +231,7 @@ impl Projector {
             at_rest: false,
             seen_seq: 0,
             since: None,
+            stale_from: None,
         });
         waiting.since = waiting.since.or(Some(now));
         if !Arc::ptr_eq(&waiting.plan, &committed.plan) {
@@ -290,11 +293,24 @@ impl Projector {
             let Some(waiting) = self.waiting.get_mut(run) else { continue };
             if waiting.projection.is_none() {
                 let plan = waiting.plan.clone();
-                match read_up(&*self.store, &self.plans, waiting.org, *run, plan).await {
-                    Ok(Some(projection)) => waiting.projection = Some(projection),
-                    // A gap: this run's projection stands still until it closes.
-                    Ok(None) => {
+                match read_up(&*self.store, &self.plans, waiting.org, *run, plan, waiting.seen_seq).await {
+                    Ok(CaughtUp { projection, gap: None }) => {
+                        // Noted by this process, or by one before it.
+                        let org = waiting.org;
+                        let noted = !self.store.stale_runs(org, &[*run]).await?.is_empty();
+                        if noted && self.store.first_missing(org, *run).await? > projection.last_seq() {
+                            self.store.mark_stale(org, *run, None).await?;
+                        }
+                        waiting.stale_from = None;
+                        waiting.projection = Some(projection);
+                    }
+                    // A gap: this run's projection stands still there until it closes, and says so.
+                    Ok(CaughtUp { projection, gap: Some(gap) }) => {
                         self.metrics.projector_gap.increment(1);
+                        if waiting.stale_from != Some(gap) {
+                            stand_still(&*self.store, (waiting.org, *run), &waiting.plan, projection, gap).await?;
+                            waiting.stale_from = Some(gap);
+                        }
                         continue;
                     }
                     // The others need not wait for one that cannot be read.
@@ -364,23 +380,38 @@ impl Projector {
     }
 }
 
+/// A projection after a log that was read on.
+#[derive(Debug)]
+pub(crate) struct CaughtUp {
+    pub(crate) projection: Projection,
+    /// The number of the event that is missing or cannot be read; the projection stands before it.
+    pub(crate) gap: Option<u64>,
+}
+
 /// Makes a run's projection from what is projected already and the log after it, with the rows of those steps that the
-/// log goes on with. `None` if the log has a gap.
+/// log goes on with. The log goes up to `known` at least.
 async fn read_up(
     store: &dyn Store,
     plans: &Plans,
     org: OrgId,
     run: RunId,
     plan: Arc<Plan>,
-) -> Result<Option<Projection>> {
+    known: u64,
+) -> Result<CaughtUp> {
     let projection = match store.snapshot(org, run).await? {
         Some(snapshot) => Projection::partial(snapshot),
         None => Projection::default(),
     };
-    catch_up(store, plans, (org, run), plan, projection, u64::MAX, |_| {}).await
+    let mut caught_up = catch_up(store, plans, (org, run), plan, projection, u64::MAX, |_| {}).await?;
+    let last = caught_up.projection.last_seq();
+    if last < known && caught_up.gap.is_none() {
+        tracing::error!(%run, last, known, "PROJECTOR_GAP_DETECTED");
+        caught_up.gap = Some(last + 1);
+    }
+    Ok(caught_up)
 }
 
-/// Applies the log up to `until`, and shows each row on the way. `None` if the log has a gap.
+/// Applies the log up to `until`, or up to a gap, and shows each row on the way.
 pub(crate) async fn catch_up(
     store: &dyn Store,
     plans: &Plans,
@@ -389,62 +420,87 @@ pub(crate) async fn catch_up(
     mut projection: Projection,
     until: u64,
     mut see: impl FnMut(&EventRow),
-) -> Result<Option<Projection>> {
+) -> Result<CaughtUp> {
     while projection.last_seq() < until {
         let wanted = u64::from(PAGE).min(until - projection.last_seq());
         let rows = store.events(org, run, projection.last_seq(), wanted as u32).await?;
         let last_page = (rows.len() as u64) < wanted;
-        let events = match decode(&plan, projection.last_seq(), &rows) {
-            Ok(events) => events,
-            Err(reason) => {
-                // The run may have been patched since its plan was looked up.
-                match newer_plan(store, plans, org, run, &plan).await? {
-                    Some(newer) => plan = newer,
-                    None => {
-                        tracing::error!(%run, reason, "PROJECTOR_GAP_DETECTED");
-                        return Ok(None);
-                    }
-                }
+        let Decoded { events, gap } = decode(&plan, projection.last_seq(), &rows);
+        if let Some((seq, reason)) = &gap {
+            // The run may have been patched since its plan was looked up.
+            if let Some(newer) = newer_plan(store, plans, org, run, &plan).await? {
+                plan = newer;
                 continue;
             }
-        };
+            tracing::error!(%run, seq, reason, "PROJECTOR_GAP_DETECTED");
+        }
         let missing = projection.missing(&plan, events.iter());
         if !missing.is_empty() {
             projection.add(store.steps_by_id(org, run, &missing).await?);
         }
         events.iter().for_each(|event| projection.apply(org, run, &plan, event));
-        rows.iter().for_each(&mut see);
+        rows.iter().take(events.len()).for_each(&mut see);
+        if let Some((seq, _)) = gap {
+            return Ok(CaughtUp { projection, gap: Some(seq) });
+        }
         if last_page {
             break;
         }
     }
-    Ok(Some(projection))
+    Ok(CaughtUp { projection, gap: None })
 }
 
-/// A projection with all its steps, after events that follow it. `None` if they do not.
-pub(crate) fn followed(
-    mut projection: Projection,
-    org: OrgId,
-    run: RunId,
-    plan: &Plan,
-    rows: &[EventRow],
-) -> Option<Projection> {
-    let told = |reason| tracing::error!(%run, reason, "PROJECTOR_GAP_DETECTED");
-    let events = decode(plan, projection.last_seq(), rows).map_err(told).ok()?;
+/// A projection with all its steps, after events that follow it.
+pub(crate) fn followed(mut projection: Projection, org: OrgId, run: RunId, plan: &Plan, rows: &[EventRow]) -> CaughtUp {
+    let Decoded { events, gap } = decode(plan, projection.last_seq(), rows);
+    if let Some((seq, reason)) = &gap {
+        tracing::error!(%run, seq, reason, "PROJECTOR_GAP_DETECTED");
+    }
     events.iter().for_each(|event| projection.apply(org, run, plan, event));
-    Some(projection)
+    CaughtUp { projection, gap: gap.map(|(seq, _)| seq) }
 }
 
-/// The events of these rows, or what keeps them from being projected.
-fn decode(plan: &Plan, after_seq: u64, rows: &[EventRow]) -> std::result::Result<Vec<Event>, String> {
+/// The events of rows, up to the first that is missing or cannot be read.
+struct Decoded {
+    events: Vec<Event>,
+    /// Its number, and what is wrong with it.
+    gap: Option<(u64, String)>,
+}
+
+fn decode(plan: &Plan, after_seq: u64, rows: &[EventRow]) -> Decoded {
     let mut events = Vec::with_capacity(rows.len());
     for (row, expected) in rows.iter().zip(after_seq + 1..) {
         if row.seq != expected {
-            return Err(format!("event {expected} is expected, the log goes on with {}", row.seq));
+            let reason = format!("event {expected} is expected, the log goes on with {}", row.seq);
+            return Decoded { events, gap: Some((expected, reason)) };
         }
-        events.push(codec::decode(row, plan).map_err(|error| error.to_string())?);
+        match codec::decode(row, plan) {
+            Ok(event) => events.push(event),
+            Err(error) => return Decoded { events, gap: Some((expected, error.to_string())) },
+        }
     }
-    Ok(events)
+    Decoded { events, gap: None }
+}
+
+/// Writes a projection as far as the log goes without a gap, and notes where that is. A run whose first event is missing is
+/// shown as its head has it.
+async fn stand_still(
+    store: &dyn Store,
+    (org, run): (OrgId, RunId),
+    plan: &Plan,
+    mut projection: Projection,
+    gap: u64,
+) -> Result<()> {
+    if projection.snapshot().is_none()
+        && let Some(head) = store.head(org, run).await?
+    {
+        projection = Projection::of_head(&head, plan);
+    }
+    if let Some(write) = projection.to_write(org, run, false) {
+        // Should somebody else be faster, it stands where that one left it.
+        store.project(vec![write]).await?;
+    }
+    store.mark_stale(org, run, Some(gap)).await
 }
 
 /// The plan that the run has now, if that is another.
@@ -467,10 +523,13 @@ async fn newer_plan(
 pub(crate) async fn rebuild(store: &dyn Store, plans: &Plans, plan: Arc<Plan>, org: OrgId, run: RunId) -> Result<bool> {
     for _ in 0..REBUILDS {
         store.drop_projection(org, run).await?;
-        let projection = read_up(store, plans, org, run, plan.clone()).await?;
-        let Some(write) = projection.and_then(|projection| projection.to_write(org, run, false)) else {
+        let known = store.head(org, run).await?.map_or(0, |head| head.last_seq);
+        let CaughtUp { projection, gap } = read_up(store, plans, org, run, plan.clone(), known).await?;
+        if let Some(gap) = gap {
+            stand_still(store, (org, run), &plan, projection, gap).await?;
             return Ok(false);
-        };
+        }
+        let Some(write) = projection.to_write(org, run, false) else { return Ok(false) };
         if store.project(vec![write]).await? == [WriteResult::Written] {
             return Ok(true);
         }

@@ -8,7 +8,7 @@ use milepost_core::json::Json;
 use milepost_core::plan::Plan;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
-use milepost_store::rows::{ProjectionWrite, SnapshotRow, StepRow};
+use milepost_store::rows::{HeadRow, ProjectionWrite, SnapshotRow, StepRow};
 
 /// A run's rows, and which of them have changed since they were written.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +39,30 @@ impl Projection {
             partial: true,
             ..Projection::default()
         }
+    }
+
+    /// What is known of a run whose log lacks its first event.
+    pub(crate) fn of_head(head: &HeadRow, plan: &Plan) -> Projection {
+        let snapshot = SnapshotRow {
+            org: head.org,
+            run: head.run,
+            workflow: head.workflow.clone(),
+            workflow_version: head.workflow_version.clone(),
+            status: head.status,
+            last_event_seq: 0,
+            request_id: head.request_id.clone(),
+            base_run: head.base_run,
+            parent_run: head.parent_run,
+            priority: head.priority,
+            steps_total: plan.steps_total(),
+            steps_done: 0,
+            steps_failed: 0,
+            error: None,
+            created_at: head.created_at,
+            started_at: head.started_at,
+            completed_at: head.completed_at,
+        };
+        Projection { snapshot: Some(snapshot), ..Projection::default() }
     }
 
     /// The steps that the events change and whose rows have to be read first.

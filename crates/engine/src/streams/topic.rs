@@ -103,10 +103,13 @@ impl Topic {
             return Ok(batch);
         }
         let _turn = reads.acquire().await.map_err(|_| EngineError::ShuttingDown)?;
-        let rows = store.events(self.org, self.run, seq, *size as u32).await?;
-        if !rows.iter().map(|row| row.seq).eq(seq + 1..=seq + rows.len() as u64) || rows.is_empty() {
+        let mut rows = store.events(self.org, self.run, seq, *size as u32).await?;
+        let whole = rows.iter().zip(seq + 1..).take_while(|(row, expected)| row.seq == *expected).count();
+        if whole == 0 {
             return Err(self.missing(seq, store).await);
         }
+        // What is behind a gap waits until that closes.
+        rows.truncate(whole);
         let page: Batch = rows.iter().map(|row| StreamEvent::of(self.run, row)).collect();
         *size = next_size(*size, &page);
         self.kept().add_page(&page);
@@ -117,9 +120,7 @@ impl Topic {
     async fn missing(&self, seq: u64, store: &dyn Store) -> EngineError {
         match store.head(self.org, self.run).await {
             Ok(None) => EngineError::NoSuchRun(self.run),
-            Ok(Some(_)) => {
-                EngineError::Corrupt { run: self.run, reason: format!("its log has a gap after event {seq}") }
-            }
+            Ok(Some(_)) => EngineError::LogGap { run: self.run, seq: seq + 1 },
             Err(error) => error.into(),
         }
     }

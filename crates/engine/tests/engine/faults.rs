@@ -415,6 +415,15 @@ impl Store for Faulty {
     async fn log_gaps(&self, limit: u32) -> Result<Vec<LogGap>> {
         self.inner.log_gaps(limit).await
     }
+    async fn first_missing(&self, org: OrgId, run: RunId) -> Result<u64> {
+        self.inner.first_missing(org, run).await
+    }
+    async fn mark_stale(&self, org: OrgId, run: RunId, from_seq: Option<u64>) -> Result<()> {
+        self.inner.mark_stale(org, run, from_seq).await
+    }
+    async fn stale_runs(&self, org: OrgId, runs: &[RunId]) -> Result<Vec<(RunId, u64)>> {
+        self.inner.stale_runs(org, runs).await
+    }
     async fn count_runs(&self) -> Result<u64> {
         self.inner.count_runs().await
     }

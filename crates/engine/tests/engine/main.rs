@@ -16,6 +16,7 @@ mod example;
 mod explaining;
 mod faults;
 mod flight;
+mod gaps;
 mod holes;
 mod hostile;
 mod large_outputs;

@@ -322,6 +322,26 @@ pub(crate) fn tamper(home: &Home, sql: &str) {
     connection.execute_batch(sql).unwrap();
 }
 
+/// Damages a database behind the engine's back, past what protects them.
+pub(crate) async fn damage(home: &Home, sql: &str) {
+    match home {
+        Home::Memory(_) => panic!("only a database can be damaged"),
+        Home::Sqlite(_) => tamper(
+            home,
+            &format!(
+                "PRAGMA foreign_keys = OFF; DROP TRIGGER IF EXISTS revisions_stay;
+                 DROP TRIGGER IF EXISTS patch_chain_members_never_change; {sql}"
+            ),
+        ),
+        Home::Postgres(url) => {
+            let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+            tokio::spawn(connection);
+            // Neither triggers nor foreign keys count in such a session.
+            client.batch_execute(&format!("SET session_replication_role = replica; {sql}")).await.unwrap();
+        }
+    }
+}
+
 /// A run's id as SQL text.
 pub(crate) fn sql_id(run: RunId) -> String {
     format!("x'{}'", run.0.simple())

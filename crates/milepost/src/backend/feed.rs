@@ -77,10 +77,24 @@ pub(super) struct LogReader {
 
 impl LogReader {
     pub(super) async fn read_to_end(mut self) -> anyhow::Result<()> {
+        // The event that was missing when it was last looked for, and the one that was said to be missing.
+        let (mut missing, mut told) = (None, None);
         loop {
             while self.take_page().await? {}
-            if self.has_ended().await? {
+            let Some(head) = self.store.head(OrgId::DEFAULT, self.run).await? else {
+                // A run that is gone has ended, too.
                 return Ok(());
+            };
+            match Some(self.last_seq + 1).filter(|next| *next <= head.last_seq) {
+                None if head.status.is_terminal() => return Ok(()),
+                None => missing = None,
+                // Written a moment ago, unless it is not there the next time either.
+                Some(next) if missing != Some(next) => missing = Some(next),
+                Some(next) if told != Some(next) => {
+                    told = Some(next);
+                    let _ = self.sender.send(Ok(Fed::Note(stale(next)))).await;
+                }
+                Some(_) => {}
             }
             self.listen().await;
         }
@@ -89,8 +103,10 @@ impl LogReader {
     /// Whether there may be more.
     async fn take_page(&mut self) -> anyhow::Result<bool> {
         let rows = self.store.events(OrgId::DEFAULT, self.run, self.last_seq, PAGE).await?;
-        self.give(&rows).await;
-        Ok(rows.len() == PAGE as usize)
+        // What is behind a gap waits until that closes.
+        let whole = rows.iter().zip(self.last_seq + 1..).take_while(|(row, expected)| row.seq == *expected).count();
+        self.give(&rows[..whole]).await;
+        Ok(whole == PAGE as usize)
     }
 
     async fn give(&mut self, rows: &[EventRow]) {
@@ -117,12 +133,11 @@ impl LogReader {
         }
         self.live = Some(live);
     }
+}
 
-    async fn has_ended(&self) -> anyhow::Result<bool> {
-        let head = self.store.head(OrgId::DEFAULT, self.run).await?;
-        // A run that is gone has ended, too.
-        Ok(head.is_none_or(|head| head.status.is_terminal() && head.last_seq <= self.last_seq))
-    }
+/// A gap in a log, in words for whoever follows it.
+pub(crate) fn stale(from_seq: u64) -> String {
+    format!("the log lacks event {from_seq}: this run is stale; it goes on here when that is there again")
 }
 
 fn ends_run(row: &EventRow) -> bool {

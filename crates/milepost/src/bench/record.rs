@@ -171,5 +171,8 @@ pass_on! {
     async fn open_runs(&self, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>>;
     async fn unprojected(&self, limit: u32) -> Result<Vec<(OrgId, RunId, u64)>>;
     async fn log_gaps(&self, limit: u32) -> Result<Vec<LogGap>>;
+    async fn first_missing(&self, org: OrgId, run: RunId) -> Result<u64>;
+    async fn mark_stale(&self, org: OrgId, run: RunId, from_seq: Option<u64>) -> Result<()>;
+    async fn stale_runs(&self, org: OrgId, runs: &[RunId]) -> Result<Vec<(RunId, u64)>>;
     async fn count_runs(&self) -> Result<u64>;
 }

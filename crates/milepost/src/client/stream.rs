@@ -5,7 +5,7 @@ use milepost_engine::view::EventView;
 use milepost_sdk::{Error, EventStream, Seen};
 
 use super::{Client, refusal};
-use crate::backend::feed::{Fed, Feed, FeedSender};
+use crate::backend::feed::{Fed, Feed, FeedSender, stale};
 use crate::output::error::Refusal;
 
 impl Client {
@@ -27,6 +27,7 @@ async fn pass_on(mut events: EventStream<EventView>, sender: &FeedSender) -> Res
         let fed = match seen {
             Seen::Events(events) => Fed::Events(events),
             Seen::Lost { why } => Fed::Note(format!("the server does not answer ({why}); trying again")),
+            Seen::Stale { from_seq } => Fed::Note(stale(from_seq)),
             Seen::Back => Fed::Note("the server is back".to_owned()),
         };
         // Whoever followed has gone, and with it, in a moment, this task.

@@ -44,6 +44,7 @@ fn in_words(collected: &Collected) -> String {
     let verb = if dry_run { "would remove" } else { "removed" };
     let short = match compacted {
         0 => String::new(),
+        count if dry_run => format!("; would make {} of patches short", counted(count, "chain")),
         count => format!("; made {} of patches short", counted(count, "chain")),
     };
     format!("{verb} {} and {} ({}){short}", counted(revisions, "revision"), counted(blobs, "blob"), size(bytes))

@@ -80,6 +80,13 @@ fn print_head(run: &Summary) {
     line("run", &run.run_id.to_string());
     line("workflow", &format!("{} {}", run.workflow, run.workflow_version));
     line("status", &format!("{} ({})", table::run_status(run.status), counts(run)));
+    if let Some(stale) = run.stale {
+        let seq = stale.from_seq;
+        line(
+            "stale",
+            &format!("its log lacks event {seq}; this is as it was before that (`milepost doctor` says more)"),
+        );
+    }
     let moments = [("created", Some(run.created_at)), ("started", run.started_at), ("ended", run.completed_at)];
     for (name, at) in moments {
         if let Some(at) = at {

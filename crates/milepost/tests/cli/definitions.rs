@@ -72,3 +72,44 @@ fn a_merge_that_does_not_fit_is_told_with_both_sides() {
     let log = place.run(&["tags", "log", "camp", "--db", "runs.db"]).out;
     assert!(log.starts_with("@ 2  move  sha256:") && log.contains("← camp\n● 1  move"), "{log}");
 }
+
+/// Runs SQL on the file as somebody would who owns it, past what protects it.
+fn damage(place: &Place, sql: &str) {
+    let database = rusqlite::Connection::open(place.path().join("runs.db")).unwrap();
+    let unprotected = "PRAGMA foreign_keys = OFF; DROP TRIGGER IF EXISTS revisions_stay;";
+    database.execute_batch(&format!("{unprotected} {sql}")).unwrap();
+}
+
+#[test]
+fn a_damaged_database_is_looked_at_and_put_right() {
+    let place = Place::new();
+    let old = place.file("old.yaml", OLD);
+    let tell = |args: &[&str]| place.run(&[args, &["--db", "runs.db", "--as", "ada"]].concat());
+    let look = |args: &[&str]| place.run(&[args, &["--db", "runs.db"]].concat());
+    assert_eq!(tell(&["deploy", &old]).code, 0);
+    for topic in ["gin", "rum"] {
+        let ops = json!([{"op": "replace", "path": "/steps/brief/input/topic", "value": topic}]).to_string();
+        assert_eq!(tell(&["workflows", "patch", "camp", "--ops", &ops]).code, 0);
+    }
+    let whole = place.json(&["workflows", "show", "camp", "--db", "runs.db"]);
+    assert_eq!(look(&["doctor"]).code, 0);
+    damage(&place, "DELETE FROM patch_chain_members WHERE seq = 1");
+    let found = look(&["doctor"]);
+    assert!(found.code == 1 && found.out.contains("broken_chain: ") && found.out.contains("--repair"), "{}", found.out);
+    let again = look(&["doctor"]);
+    assert_eq!((again.code, &again.out), (1, &found.out), "looking changes nothing");
+    let mended = tell(&["doctor", "--repair"]);
+    assert_eq!(mended.code, 0, "{}{}", mended.out, mended.err);
+    assert_eq!(mended.out.matches("repaired: the chain of revision ").count(), 2, "{}", mended.out);
+    assert_eq!(place.json(&["workflows", "show", "camp", "--db", "runs.db"]), whole);
+    damage(&place, "DELETE FROM revisions WHERE revision_id = (SELECT target_id FROM tags)");
+    assert!(look(&["doctor"]).out.contains("orphaned_tag: tag `camp` points at revision "));
+    let mended = tell(&["doctor", "--repair", "-o", "json"]);
+    let said: serde_json::Value = serde_json::from_str(&mended.out).unwrap();
+    let words = said["repaired"][0].as_str().unwrap();
+    assert!(words.contains("where its move 2 had left it (move 4)"), "{words}");
+    let shown = place.json(&["tags", "show", "camp", "--db", "runs.db"]);
+    assert_eq!((&shown["tag_version"], &shown["moved_by"]), (&json!(4), &json!("ada")));
+    let document = place.json(&["workflows", "show", "camp", "--db", "runs.db"]);
+    assert_eq!(document["document"]["steps"]["brief"]["input"]["topic"], "gin");
+}

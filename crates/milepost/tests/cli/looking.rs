@@ -320,3 +320,27 @@ fn doctor_warns_of_files_that_everybody_can_read() {
     place.run_json(&example("chain.yaml"), &[]);
     assert_eq!(place.json(&["doctor"])["warnings"], Value::Null);
 }
+
+#[test]
+fn a_run_whose_log_has_a_gap_is_shown_as_it_was_before() {
+    let place = Place::new();
+    let file = place.file("n.yaml", "name: n\nsteps:\n  a: {skill: noop}\n");
+    let run = place.run_json(&file, &["--db", "runs.db"])["run_id"].as_str().unwrap().to_owned();
+    let database = rusqlite::Connection::open(place.path().join("runs.db")).unwrap();
+    let taken = "DROP TRIGGER run_events_stay; CREATE TABLE kept AS SELECT * FROM run_events WHERE run_seq = 3;
+        DELETE FROM run_events WHERE run_seq = 3; DELETE FROM run_snapshots; DELETE FROM run_steps;";
+    database.execute_batch(taken).unwrap();
+    let shown = place.run(&["runs", "show", &run, "--db", "runs.db"]);
+    assert!(shown.code == 0 && shown.out.contains("its log lacks event 3"), "{}{}", shown.out, shown.err);
+    let json = place.json(&["runs", "show", &run, "--db", "runs.db"]);
+    assert_eq!((&json["last_event_seq"], &json["stale"]["from_seq"]), (&2.into(), &3.into()));
+    let doctor = place.run(&["doctor", "--db", "runs.db"]);
+    assert!(doctor.code == 1 && doctor.out.contains("log_gap"), "{}", doctor.out);
+    let following = place.start(&["runs", "events", &run, "--follow", "--db", "runs.db"]);
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    database.execute_batch("INSERT INTO run_events SELECT * FROM kept").unwrap();
+    let followed = super::finish(following);
+    assert_eq!(followed.code, 0, "{}", followed.err);
+    assert!(followed.err.contains("the log lacks event 3"), "{}", followed.err);
+    assert!(followed.out.contains("RunCompleted"), "{}", followed.out);
+}

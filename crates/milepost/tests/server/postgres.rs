@@ -83,3 +83,50 @@ fn a_server_that_hangs_is_not_ready_then_ends_and_the_next_one_goes_on() {
     assert_eq!(next.ended_run(&run)["output"], json!({"only": {"n": 1}}));
     next.stop();
 }
+
+/// Neither triggers nor foreign keys count in such a session.
+fn damage(database: &str, sql: &str) {
+    let sql = format!("SET session_replication_role = replica; {sql}");
+    let done = Command::new("psql").args([database, "-v", "ON_ERROR_STOP=1", "-qc", &sql]).status().unwrap();
+    assert!(done.success(), "{sql}");
+}
+
+/// A server runs on the database the whole time.
+#[test]
+fn a_damaged_database_is_shown_as_it_was_and_put_right() {
+    let place = Place::new();
+    let database = postgres_schema("damaged");
+    let server = place.serve(&["--db", &database, "--data", "one"]);
+    let document = json!({"name": "camp", "steps": {"a": {"skill": "echo", "input": {"n": 0}}}});
+    assert_eq!(server.post("/api/v1/workflows", &json!({ "document": document })).status, 201);
+    for n in 1..=2 {
+        let ops = json!({"ops": [{"op": "replace", "path": "/steps/a/input/n", "value": n}]});
+        assert_eq!(server.post("/api/v1/workflows/camp/patches", &ops).status, 201);
+    }
+    let run = server.start_run(&document);
+    let whole = server.ended_run(&run);
+    // A chain, then the revision that the tag points at.
+    let doctor = |more: &[&str]| place.run(&[&["doctor", "--db", &database, "--as", "ada"], more].concat());
+    assert_eq!(doctor(&[]).code, 0, "{}", doctor(&[]).out);
+    damage(&database, "DELETE FROM patch_chain_members");
+    let found = doctor(&[]);
+    assert!(found.code == 1 && found.out.contains("broken_chain: "), "{}{}", found.out, found.err);
+    assert_eq!(doctor(&["--repair"]).code, 0);
+    damage(&database, "DELETE FROM revisions WHERE revision_id = (SELECT target_id FROM tags)");
+    assert!(doctor(&[]).out.contains("orphaned_tag: tag `camp` points at revision "));
+    let mended = doctor(&["--repair"]);
+    assert!(mended.code == 0 && mended.out.contains("repaired: tag `camp` was moved back"), "{}", mended.out);
+    let read = server.get("/api/v1/workflows/camp").body;
+    assert_eq!(read["document"]["steps"]["a"]["input"]["n"], 1, "{read}");
+    let moves = server.get("/api/v1/tags/camp/history").body;
+    assert_eq!((&moves["items"][0]["kind"], &moves["items"][0]["moved_by"]), (&json!("restore"), &json!("ada")));
+    // An event is lost, and comes back.
+    let event = "FROM run_events WHERE run_seq = 3";
+    damage(&database, &format!("CREATE TABLE kept AS SELECT * {event}; DELETE {event}"));
+    let shown = server.get(&format!("/api/v1/runs/{run}"));
+    assert_eq!((shown.status, &shown.body["stale"]), (200, &json!({"from_seq": 3})));
+    assert_eq!(server.get("/api/v1/runs").body["items"][0]["stale"], json!({"from_seq": 3}));
+    damage(&database, "INSERT INTO run_events SELECT * FROM kept");
+    assert_eq!(server.get(&format!("/api/v1/runs/{run}")).body, whole);
+    server.stop();
+}

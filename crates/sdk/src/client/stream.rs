@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::Client;
 use super::sse::{Message, Parser};
 use crate::error::Error;
-use crate::wire::{Event, RunId};
+use crate::wire::{Event, RunId, Stale};
 
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -44,6 +44,7 @@ impl Client {
             wait: FIRST_WAIT,
             lost_since: None,
             told: false,
+            stale: None,
         }
     }
 }
@@ -57,6 +58,8 @@ pub enum Seen<T> {
     Lost { why: String },
     /// It answers again.
     Back,
+    /// The run's log lacks an event; the stream goes on when that is there again. Told once.
+    Stale { from_seq: u64 },
 }
 
 /// A run's events. Dropping it ends it.
@@ -74,6 +77,8 @@ pub struct EventStream<T = Event> {
     lost_since: Option<Instant>,
     /// Whoever watches knows that the connection is lost.
     told: bool,
+    /// A gap in the log that whoever watches is to be told of.
+    stale: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -101,7 +106,7 @@ impl<T: DeserializeOwned> EventStream<T> {
             }
             match self.next_seen().await? {
                 Some(Seen::Events(events)) => self.given.extend(events),
-                Some(Seen::Lost { .. } | Seen::Back) => {}
+                Some(Seen::Lost { .. } | Seen::Back | Seen::Stale { .. }) => {}
                 None => return Ok(None),
             }
         }
@@ -114,6 +119,9 @@ impl<T: DeserializeOwned> EventStream<T> {
     /// As of `next`.
     pub async fn next_seen(&mut self) -> Result<Option<Seen<T>>, Error> {
         while !self.ended {
+            if let Some(from_seq) = self.stale.take() {
+                return Ok(Some(Seen::Stale { from_seq }));
+            }
             let seen = match self.connection {
                 Some(_) => self.listen().await?,
                 None => self.connect().await?,
@@ -191,6 +199,11 @@ impl<T: DeserializeOwned> EventStream<T> {
             let over = match message.event.as_str() {
                 "end" => Some(Over::Ended),
                 "dropped" | "shutdown" | "failed" => Some(Over::Lost(message.event.clone())),
+                "stale" => {
+                    let told = serde_json::from_str::<Stale>(&message.data).ok();
+                    self.stale = told.map(|stale| stale.from_seq).or(self.stale);
+                    None
+                }
                 _ => self.take_event(message, &mut events)?,
             };
             if over.is_some() {

@@ -14,7 +14,10 @@ use uuid::Uuid;
 pub use artifact::{Artifact, Blob, NewArtifact};
 pub(crate) use exchange::{Answer, Directive, Heartbeat, Outcome, Rejected, TaskResult, instant_text};
 pub use exchange::{Line, LogStream, TaskError};
-pub use run::{Accepted, Deployed, Event, LogLine, Page, Run, RunStatus, RunSummary, Started, Step, Workflow};
+pub use run::{
+    Accepted, Deployed, Event, LogLine, Move, Page, Revision, Run, RunStatus, RunSummary, Stale, Started, Step,
+    Workflow,
+};
 pub use task::{Task, TaskContext};
 
 /// The id of a run.

@@ -73,9 +73,18 @@ pub struct RunSummary {
     pub error: Option<TaskError>,
     #[serde(default)]
     pub last_event_seq: u64,
+    /// Only if its log has a gap.
+    pub stale: Option<Stale>,
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub completed_at: Option<Timestamp>,
+}
+
+/// The run's log lacks an event: what is shown is as it was before that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Stale {
+    /// The number of the first event that is missing.
+    pub from_seq: u64,
 }
 
 /// A run with its steps.
@@ -193,6 +202,51 @@ pub struct Workflow {
     pub version_hash: String,
     pub tag_version: Option<u64>,
     pub moved_at: Option<Timestamp>,
+}
+
+/// A document at one moment of its life.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Revision {
+    pub revision_id: Uuid,
+    /// Of the document that it means.
+    pub name: Option<String>,
+    /// `dag_version`, `patch_set` or `run_snapshot`.
+    pub kind: String,
+    pub version_hash: String,
+    /// The SHA-256 of what is stored of it.
+    pub cas_id: String,
+    /// The document that a chain of patches begins with.
+    pub base_version: Option<Uuid>,
+    pub parent_id: Option<Uuid>,
+    pub merge_parent_id: Option<Uuid>,
+    #[serde(default)]
+    pub depth: u32,
+    pub message: Option<String>,
+    pub created_by: Option<String>,
+    pub created_at: Timestamp,
+    /// What its author noted beside it.
+    #[serde(default)]
+    pub meta: Value,
+}
+
+/// One move of a name.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Move {
+    /// The version of the name that it made.
+    pub move_id: u64,
+    /// `move`, `undo`, `redo`, `restore` or `merge`.
+    pub kind: String,
+    pub from_revision_id: Option<Uuid>,
+    pub from_kind: Option<String>,
+    pub to_revision_id: Uuid,
+    pub to_version_hash: String,
+    /// The document that the name still had to mean, if its author said so.
+    pub expected_hash: Option<String>,
+    /// The move whose result it brought back.
+    pub restores_move_id: Option<u64>,
+    pub moved_by: Option<String>,
+    pub moved_at: Timestamp,
+    pub message: Option<String>,
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ pub(super) async fn check(store: &dyn Store) {
     one_document_has_one_version(definitions).await;
     nothing_is_written_that_builds_upon_what_is_not_there(definitions).await;
     a_chain_is_read_in_its_order(definitions).await;
+    a_chain_is_made_again(definitions).await;
+    content_is_counted_by_who_has_it(definitions).await;
     ancestors_come_with_the_nearest_first(definitions).await;
     a_request_is_answered_once(definitions).await;
     what_nothing_leads_to_is_removed(store).await;
@@ -53,6 +55,8 @@ pub(crate) fn version(blob: &BlobRow) -> RevisionRow {
         message: Some("why".to_owned()),
         created_by: None,
         created_at: blob.created_at,
+        name: Some("campaign".to_owned()),
+        meta: Some(r#"{"ticket": 7}"#.to_owned()),
     }
 }
 
@@ -91,6 +95,8 @@ pub(crate) fn moved(tag: &str, number: u64, to: &RevisionRow, time: Timestamp) -
         moved_by: Some("ann".to_owned()),
         moved_at: time,
         message: None,
+        from_kind: (number > 1).then_some(RevisionKind::PatchSet),
+        expected_hash: (number > 1).then_some(to.version_hash),
     };
     TagWrite { expected_version: number - 1, tag: row, moved }
 }
@@ -269,6 +275,59 @@ async fn a_chain_is_read_in_its_order(store: &dyn DefinitionStore) {
 ///   a ── b ── d ── e
 ///     └─ c ──┘
 /// ```
+async fn a_chain_is_made_again(store: &dyn DefinitionStore) {
+    let org = org();
+    let base_blob = blob(&unique("base"), at(1));
+    let base = version(&base_blob);
+    written(store, org, &made(&base_blob, &base, None)).await;
+    let mut parent = base.revision_id;
+    let mut patches = Vec::new();
+    for depth in 1..=3 {
+        let blob = blob(&unique("patch"), at(1));
+        let row = RevisionRow {
+            kind: RevisionKind::PatchSet,
+            base_version: Some(base.revision_id),
+            parent_id: Some(parent),
+            depth,
+            ..version(&blob)
+        };
+        written(store, org, &made(&blob, &row, None)).await;
+        parent = row.revision_id;
+        patches.push(row.revision_id);
+    }
+    let all = store.revisions_after(org, None, 10).await.unwrap();
+    let ids: Vec<Uuid> = all.iter().map(|row| row.revision_id).collect();
+    assert_eq!(ids, [vec![base.revision_id], patches.clone()].concat());
+    let rest = store.revisions_after(org, Some(ids[1]), 1).await.unwrap();
+    assert_eq!(rest.iter().map(|row| row.revision_id).collect::<Vec<_>>(), ids[2..3]);
+    let head = patches[2];
+    assert_eq!(store.chain_rows(org, &[head]).await.unwrap(), []);
+    // What is there is replaced, however wrong it is; other heads keep theirs.
+    store.rebuild_chain(org, patches[1], &patches[..2]).await.unwrap();
+    store.rebuild_chain(org, head, &patches[1..]).await.unwrap();
+    store.rebuild_chain(org, head, &patches).await.unwrap();
+    let mut rows = store.chain_rows(org, &[head, base.revision_id]).await.unwrap();
+    rows.sort_by_key(|row| row.seq);
+    let wanted = (1..).zip(&patches).map(|(seq, member_id)| ChainRow { head_id: head, seq, member_id: *member_id });
+    assert_eq!(rows, wanted.collect::<Vec<_>>());
+    assert_eq!(store.chain_rows(org, &patches).await.unwrap().len(), 5);
+    assert_eq!(store.chain(org, head).await.unwrap().len(), 4);
+}
+
+async fn content_is_counted_by_who_has_it(store: &dyn DefinitionStore) {
+    let org = org();
+    let (one, two, young) = (blob(&unique("one"), at(1)), blob(&unique("two"), at(1)), blob(&unique("young"), at(9)));
+    for (content, revision) in [(&one, version(&one)), (&two, version(&two)), (&two, snapshot(&two))] {
+        written(store, org, &made(content, &revision, None)).await;
+    }
+    written(store, org, &made(&young, &version(&young), None)).await;
+    let hashes = [one.hash, two.hash, young.hash, Digest::of(b"nothing")];
+    let mut found = store.blobs_in_use(org, at(5), &hashes).await.unwrap();
+    found.sort_by_key(|(_, uses)| *uses);
+    let seen: Vec<_> = found.iter().map(|(row, uses)| (row.hash, row.size, row.content.len(), *uses)).collect();
+    assert_eq!(seen, [(one.hash, one.size, 0, 1), (two.hash, two.size, 0, 2)]);
+}
+
 async fn ancestors_come_with_the_nearest_first(store: &dyn DefinitionStore) {
     let mut rows: Vec<RevisionRow> = Vec::new();
     for (parent, merged) in [(None, None), (Some(0), None), (Some(0), None), (Some(1), Some(2)), (Some(3), None)] {

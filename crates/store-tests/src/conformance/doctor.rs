@@ -14,6 +14,7 @@ pub(super) async fn check(store: &dyn Store) {
     open_runs_leave_out_those_that_ended(store).await;
     a_run_is_unprojected_while_its_projection_is_behind(store).await;
     a_gap_in_a_log_is_found(store).await;
+    a_run_is_noted_to_be_stale(store).await;
     runs_are_counted(store).await;
 }
 
@@ -56,9 +57,36 @@ async fn a_gap_in_a_log_is_found(store: &dyn Store) {
     let found = gaps().await;
     assert!(found.iter().any(|gap| gap.org == ORG && gap.run == holey && !gap.message.is_empty()));
     assert!(!found.iter().any(|gap| gap.run == whole));
+    let missing = async |run| store.first_missing(ORG, run).await.unwrap();
+    assert_eq!((missing(whole).await, missing(holey).await, missing(new_run()).await), (5, 3, 1));
+    let held = async |run| store.read_run(ORG, run).await.unwrap().unwrap().events;
+    assert_eq!((held(whole).await, held(holey).await), (4, 3));
     // Closed again, for whoever else looks at this database.
     written(store, RunWrite { events: vec![third], ..advance(holey, 4, 0) }).await;
     assert!(!gaps().await.iter().any(|gap| gap.run == holey));
+    assert_eq!(missing(holey).await, 5);
+}
+
+async fn a_run_is_noted_to_be_stale(store: &dyn Store) {
+    let (run, other) = (new_run(), new_run());
+    commit(store, batch([start(run, 2), start(other, 2)])).await;
+    let noted = async || store.stale_runs(ORG, &[run, other, new_run()]).await.unwrap();
+    let shown = async || store.read_run(ORG, run).await.unwrap().unwrap().stale_from;
+    assert_eq!((noted().await, shown().await), (Vec::new(), None));
+    store.mark_stale(ORG, run, Some(2)).await.unwrap();
+    store.mark_stale(ORG, run, Some(1)).await.unwrap();
+    assert_eq!((noted().await, shown().await), (vec![(run, 1)], Some(1)));
+    assert_eq!(store.stale_runs(milepost_core::id::OrgId(2), &[run]).await.unwrap(), []);
+    assert_eq!(store.stale_runs(ORG, &[]).await.unwrap(), []);
+    // Without its first event there is a row all the same, and it goes on from there.
+    assert_eq!(store.project(vec![project(0, snapshot(run, 0))]).await.unwrap(), [WriteResult::Written]);
+    assert_eq!(store.snapshot(ORG, run).await.unwrap().unwrap().last_event_seq, 0);
+    assert_eq!(store.project(vec![project(0, snapshot(run, 2))]).await.unwrap(), [WriteResult::Written]);
+    assert_eq!(store.project(vec![project(0, snapshot(run, 2))]).await.unwrap(), [WriteResult::Conflict]);
+    for _ in 0..2 {
+        store.mark_stale(ORG, run, None).await.unwrap();
+        assert_eq!((noted().await, shown().await), (Vec::new(), None));
+    }
 }
 
 async fn runs_are_counted(store: &dyn Store) {

@@ -1,6 +1,6 @@
 //! Documents in versions.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
 use milepost_core::hash::Digest;
@@ -10,7 +10,8 @@ use uuid::Uuid;
 
 use super::MemoryStore;
 use crate::rows::{
-    BlobRow, DefinitionWrite, MoveRow, RequestRow, RevisionKind, RevisionRow, StoredRevision, TagRow, TagWrite,
+    BlobRow, ChainRow, DefinitionWrite, MoveRow, RequestRow, RevisionKind, RevisionRow, StoredRevision, TagRow,
+    TagWrite,
 };
 use crate::{DefinitionStore, Result};
 
@@ -241,6 +242,28 @@ impl DefinitionStore for MemoryStore {
         Ok(self.tables().definitions.ancestors(org, revision, limit))
     }
 
+    async fn revisions_after(&self, org: OrgId, after: Option<Uuid>, limit: u32) -> Result<Vec<RevisionRow>> {
+        let tables = self.tables();
+        let later = tables.definitions.of_org(org).filter(|row| after.is_none_or(|after| row.revision_id > after));
+        Ok(later.take(limit as usize).cloned().collect())
+    }
+
+    async fn chain_rows(&self, org: OrgId, heads: &[Uuid]) -> Result<Vec<ChainRow>> {
+        let tables = self.tables();
+        let of = |head: &Uuid| tables.definitions.chain.range((org, *head, 0)..=(org, *head, u32::MAX));
+        let rows = heads.iter().flat_map(of);
+        Ok(rows
+            .map(|((_, head_id, seq), member_id)| ChainRow { head_id: *head_id, seq: *seq, member_id: *member_id })
+            .collect())
+    }
+
+    async fn rebuild_chain(&self, org: OrgId, head: Uuid, members: &[Uuid]) -> Result<()> {
+        let chain = &mut self.tables().definitions.chain;
+        chain.retain(|(of, its_head, _), _| (*of, *its_head) != (org, head));
+        chain.extend((1..).zip(members).map(|(seq, member)| ((org, head, seq), *member)));
+        Ok(())
+    }
+
     async fn request(&self, org: OrgId, key: &str) -> Result<Option<RequestRow>> {
         Ok(self.tables().definitions.requests.get(&(org, key.to_owned())).cloned())
     }
@@ -259,9 +282,9 @@ impl DefinitionStore for MemoryStore {
     }
 
     async fn orgs(&self) -> Result<Vec<OrgId>> {
-        let mut orgs: Vec<OrgId> = self.tables().definitions.blobs.keys().map(|key| key.0).collect();
-        orgs.dedup();
-        Ok(orgs)
+        let definitions = &self.tables().definitions;
+        let orgs = definitions.blobs.keys().map(|key| key.0).chain(definitions.tags.keys().map(|key| key.0));
+        Ok(orgs.collect::<BTreeSet<OrgId>>().into_iter().collect())
     }
 
     async fn plans_in_use(&self, org: OrgId) -> Result<HashSet<Digest>> {
@@ -301,6 +324,18 @@ impl DefinitionStore for MemoryStore {
         let later = definitions.blobs.iter().filter(|(key, _)| key.0 == org && after.is_none_or(|hash| key.1 > hash));
         let loose = later.filter(|(_, row)| definitions.is_loose_blob(org, row, before));
         Ok(loose.take(limit as usize).map(|(_, row)| BlobRow { content: Vec::new(), ..row.clone() }).collect())
+    }
+
+    async fn blobs_in_use(&self, org: OrgId, before: Timestamp, hashes: &[Digest]) -> Result<Vec<(BlobRow, u64)>> {
+        let tables = self.tables();
+        let definitions = &tables.definitions;
+        let rows = hashes.iter().filter_map(|hash| definitions.blobs.get(&(org, *hash)));
+        let old = rows.filter(|row| row.created_at < before);
+        let with_uses = |row: &BlobRow| {
+            let uses = definitions.of_org(org).filter(|revision| revision.cas_hash == row.hash).count() as u64;
+            (BlobRow { content: Vec::new(), ..row.clone() }, uses)
+        };
+        Ok(old.map(with_uses).collect())
     }
 
     async fn remove_blobs(&self, org: OrgId, before: Timestamp, blobs: &[Digest]) -> Result<(u64, u64)> {

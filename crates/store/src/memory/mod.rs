@@ -433,6 +433,26 @@ impl Store for MemoryStore {
         Ok(take(tables.runs.values().filter_map(|head| tables.gap(head)), limit))
     }
 
+    async fn first_missing(&self, org: OrgId, run: RunId) -> Result<u64> {
+        let tables = self.tables();
+        let missing = (1..).find(|seq| !tables.events.contains_key(&((org, run), *seq)));
+        Ok(missing.unwrap_or_default())
+    }
+
+    async fn mark_stale(&self, org: OrgId, run: RunId, from_seq: Option<u64>) -> Result<()> {
+        let stale = &mut self.tables().stale;
+        match from_seq {
+            Some(seq) => stale.insert((org, run), seq),
+            None => stale.remove(&(org, run)),
+        };
+        Ok(())
+    }
+
+    async fn stale_runs(&self, org: OrgId, runs: &[RunId]) -> Result<Vec<(RunId, u64)>> {
+        let tables = self.tables();
+        Ok(runs.iter().filter_map(|run| Some((*run, *tables.stale.get(&(org, *run))?))).collect())
+    }
+
     async fn count_runs(&self) -> Result<u64> {
         Ok(self.tables().runs.len() as u64)
     }

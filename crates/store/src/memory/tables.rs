@@ -49,6 +49,7 @@ pub(super) struct Tables {
     pub(super) flights: super::flights::Flights,
     pub(super) artifacts: super::artifacts::Artifacts,
     pub(super) snapshots: BTreeMap<Key, SnapshotRow>,
+    pub(super) stale: BTreeMap<Key, u64>,
     pub(super) steps: BTreeMap<(Key, String), StepRow>,
 }
 
@@ -218,7 +219,9 @@ impl Tables {
         let seqs = projection.iter().flat_map(|(_, steps)| steps.iter().filter_map(|step| step.output_seq).chain([1]));
         let carrying = seqs.filter_map(|seq| self.events.get(&(key, seq)).cloned()).collect();
         let artifacts = self.artifacts.of_run(key).cloned().collect();
-        Some(RunRows { head, tail, carrying, projection, artifacts })
+        let events = of_run(&self.events, key).count() as u64;
+        let stale_from = self.stale.get(&key).copied();
+        Some(RunRows { head, tail, carrying, projection, events, stale_from, artifacts })
     }
 
     fn run_of_request(&self, org: OrgId, workflow: &str, request: &str) -> Option<RequestedRun> {
@@ -313,6 +316,7 @@ impl Tables {
         self.timers.retain(|(key, _), _| !keys.contains(key));
         self.slots.retain(|key, _| !keys.contains(key));
         self.snapshots.retain(|key, _| !keys.contains(key));
+        self.stale.retain(|key, _| !keys.contains(key));
         self.steps.retain(|(key, _), _| !keys.contains(key));
         self.logs.retain(|(key, _), _| !keys.contains(key));
         self.artifacts.rows.retain(|(key, _), _| !keys.contains(key));

@@ -1,11 +1,13 @@
 //! Looks over the whole database. Slow by nature; nothing here is on the way of a run.
 
-use deadpool_postgres::Pool;
+use deadpool_postgres::{Object, Pool};
 use milepost_core::id::{OrgId, RunId};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
+use uuid::Uuid;
 
 use super::columns::{self, col};
+use super::runs::query;
 use super::transaction::Open;
 use crate::Result;
 use crate::rows::LogGap;
@@ -67,6 +69,38 @@ fn gap(row: &Row) -> Result<LogGap> {
         Some(head) => format!("the head is at {head}, but the log holds {count} events from {first} to {last}"),
     };
     Ok(LogGap { org, run, message })
+}
+
+/// A number is missing if the one before it is there, or if it is the first, and it is not.
+pub(super) async fn first_missing(connection: &Object, org: OrgId, run: RunId) -> Result<u64> {
+    let sql = "SELECT min(q.seq) FROM (
+             SELECT 1::int8 AS seq UNION ALL SELECT run_seq + 1 FROM run_events WHERE org_id = $1 AND run_id = $2
+         ) AS q
+         WHERE NOT EXISTS (SELECT FROM run_events AS e WHERE e.org_id = $1 AND e.run_id = $2 AND e.run_seq = q.seq)";
+    let rows = query(connection, sql, &[&org.0, &run.0]).await?;
+    rows.first().map_or(Ok(1), |row| columns::seq(col(row, 0)?))
+}
+
+pub(super) async fn mark_stale(connection: &Object, org: OrgId, run: RunId, from_seq: Option<u64>) -> Result<()> {
+    match from_seq.map(columns::int8) {
+        Some(seq) => {
+            let sql = "INSERT INTO stale_runs (org_id, run_id, from_seq) VALUES ($1, $2, $3)
+                ON CONFLICT (org_id, run_id) DO UPDATE SET from_seq = excluded.from_seq";
+            query(connection, sql, &[&org.0, &run.0, &seq]).await?;
+        }
+        None => {
+            let sql = "DELETE FROM stale_runs WHERE org_id = $1 AND run_id = $2";
+            query(connection, sql, &[&org.0, &run.0]).await?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn stale_runs(connection: &Object, org: OrgId, runs: &[RunId]) -> Result<Vec<(RunId, u64)>> {
+    let ids: Vec<Uuid> = runs.iter().map(|run| run.0).collect();
+    let sql = "SELECT org_id, run_id, from_seq FROM stale_runs WHERE org_id = $1 AND run_id = ANY ($2::uuid[])";
+    let rows = query(connection, sql, &[&org.0, &ids]).await?;
+    rows.iter().map(|row| Ok((columns::org_run(row, 0)?.1, columns::seq(col(row, 2)?)?))).collect()
 }
 
 pub(super) async fn count_runs(pool: &Pool) -> Result<u64> {

@@ -99,6 +99,8 @@ static TAKE: LazyLock<String> = LazyLock::new(|| {
              WHERE q.org_id = h.org_id AND q.request_id = h.request_id AND q.workflow = h.workflow AND q.run_id = h.run_id
          ), snapshots AS (
              DELETE FROM run_snapshots AS s USING chosen AS c WHERE s.org_id = c.org_id AND s.run_id = c.run_id
+         ), stale AS (
+             DELETE FROM stale_runs AS s USING chosen AS c WHERE s.org_id = c.org_id AND s.run_id = c.run_id
          ), checkpoints AS (
              DELETE FROM run_checkpoints AS p USING chosen AS c WHERE p.run_id = c.run_id AND p.org_id = c.org_id
          ), slots AS (

@@ -398,6 +398,18 @@ impl Store for PostgresStore {
         doctor::log_gaps(self.read(), limit).await
     }
 
+    async fn first_missing(&self, org: OrgId, run: RunId) -> Result<u64> {
+        doctor::first_missing(&self.reading().await?, org, run).await
+    }
+
+    async fn mark_stale(&self, org: OrgId, run: RunId, from_seq: Option<u64>) -> Result<()> {
+        doctor::mark_stale(&self.writing().await?, org, run, from_seq).await
+    }
+
+    async fn stale_runs(&self, org: OrgId, runs: &[RunId]) -> Result<Vec<(RunId, u64)>> {
+        doctor::stale_runs(&self.reading().await?, org, runs).await
+    }
+
     async fn count_runs(&self) -> Result<u64> {
         doctor::count_runs(&self.pool).await
     }

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::artifacts;
-use super::columns::{self, EVENT, HEAD, SNAPSHOT, STEP, int8};
+use super::columns::{self, EVENT, HEAD, SNAPSHOT, STEP, col, int8};
 use super::runs::query;
 use crate::Result;
 use crate::rows::RunRows;
@@ -21,13 +21,16 @@ pub(super) async fn read_run(connection: &Object, org: OrgId, run: RunId) -> Res
         tail(),
         carrying(),
         format!("{} WHERE org_id = $1 AND run_id = $2 ORDER BY seq, place", artifacts::COLUMNS),
+        "SELECT (SELECT count(*) FROM run_events WHERE org_id = $1 AND run_id = $2),
+                (SELECT from_seq FROM stale_runs WHERE org_id = $1 AND run_id = $2)"
+            .to_owned(),
     ];
     let mut prepared = Vec::with_capacity(statements.len());
     for sql in &statements {
         prepared.push(connection.prepare_cached(sql).await?);
     }
     let key: [&(dyn ToSql + Sync); 2] = [&org.0, &run.0];
-    let (begun, head, snapshot, steps, tail, carrying, files, ended) = tokio::join!(
+    let (begun, head, snapshot, steps, tail, carrying, files, counted, ended) = tokio::join!(
         biased;
         connection.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
         connection.query_opt(&prepared[0], &key),
@@ -36,10 +39,12 @@ pub(super) async fn read_run(connection: &Object, org: OrgId, run: RunId) -> Res
         connection.query(&prepared[3], &key),
         connection.query(&prepared[4], &key),
         connection.query(&prepared[5], &key),
+        connection.query_one(&prepared[6], &key),
         connection.batch_execute("COMMIT"),
     );
     begun?;
     let (head, snapshot, steps, tail, carrying, files) = (head?, snapshot?, steps?, tail?, carrying?, files?);
+    let counted = counted?;
     ended?;
     let Some(head) = head else { return Ok(None) };
     let projection = match snapshot {
@@ -51,6 +56,8 @@ pub(super) async fn read_run(connection: &Object, org: OrgId, run: RunId) -> Res
         projection,
         tail: events(&tail)?,
         carrying: events(&carrying)?,
+        events: columns::seq(col(&counted, 0)?)?,
+        stale_from: col::<Option<i64>>(&counted, 1)?.map(columns::seq).transpose()?,
         artifacts: files.iter().map(artifacts::artifact_row).collect::<Result<_>>()?,
     }))
 }

@@ -98,6 +98,10 @@ pub struct RevisionRow {
     pub message: Option<String>,
     pub created_by: Option<String>,
     pub created_at: Timestamp,
+    /// Of the document that it means; none if it was made by an early release.
+    pub name: Option<String>,
+    /// JSON: what its author noted beside it.
+    pub meta: Option<String>,
 }
 
 /// One patch of a head's chain.
@@ -142,6 +146,10 @@ pub struct MoveRow {
     pub move_id: u64,
     pub kind: MoveKind,
     pub from_revision_id: Option<Uuid>,
+    /// Of the revision that it left.
+    pub from_kind: Option<RevisionKind>,
+    /// The document that the tag pointed at when its author saw it, if that was to be so still.
+    pub expected_hash: Option<Digest>,
     /// Of the revision that it went to.
     pub to_kind: RevisionKind,
     pub to_revision_id: Uuid,

@@ -14,6 +14,10 @@ pub struct RunRows {
     pub tail: Vec<EventRow>,
     /// Of the log up to the projection, in any order: the first event, and those that carry the outputs of its steps.
     pub carrying: Vec<EventRow>,
+    /// How many events its log holds; fewer than the head says if there is a gap.
+    pub events: u64,
+    /// Where it is noted that its log has a gap, if it is.
+    pub stale_from: Option<u64>,
     /// Files that it left, in order.
     pub artifacts: Vec<ArtifactRow>,
 }

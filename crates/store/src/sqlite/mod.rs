@@ -443,6 +443,19 @@ impl Store for SqliteStore {
         self.read(move |conn| read::log_gaps(conn, limit)).await
     }
 
+    async fn first_missing(&self, org: OrgId, run: RunId) -> Result<u64> {
+        self.read(move |conn| read::first_missing(conn, org, run)).await
+    }
+
+    async fn mark_stale(&self, org: OrgId, run: RunId, from_seq: Option<u64>) -> Result<()> {
+        self.write(move |tx| write::mark_stale(tx, org, run, from_seq)).await
+    }
+
+    async fn stale_runs(&self, org: OrgId, runs: &[RunId]) -> Result<Vec<(RunId, u64)>> {
+        let runs = runs.to_vec();
+        self.read_rows(runs.len(), move |conn| read::stale_runs(conn, org, &runs)).await
+    }
+
     async fn count_runs(&self) -> Result<u64> {
         self.read(read::count_runs).await
     }

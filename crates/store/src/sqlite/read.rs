@@ -348,6 +348,33 @@ pub(super) fn log_gaps(conn: &Connection, limit: u32) -> Result<Vec<LogGap>> {
     )
 }
 
+/// A number is missing if the one before it is there, or if it is the first, and it is not.
+pub(super) fn first_missing(conn: &Connection, org: OrgId, run: RunId) -> Result<u64> {
+    let sql = "SELECT min(q.seq) FROM (
+             SELECT 1 AS seq UNION ALL SELECT run_seq + 1 FROM run_events WHERE org_id = ?1 AND run_id = ?2
+         ) AS q
+         WHERE NOT EXISTS (SELECT 1 FROM run_events AS e WHERE e.org_id = ?1 AND e.run_id = ?2 AND e.run_seq = q.seq)";
+    Ok(conn.prepare_cached(sql)?.query_row(params![org.0, id(&run)], |row| Columns::of(row).seq())?)
+}
+
+pub(super) fn count_events(conn: &Connection, org: OrgId, run: RunId) -> Result<u64> {
+    let sql = "SELECT count(*) FROM run_events WHERE org_id = ? AND run_id = ?";
+    Ok(conn.prepare_cached(sql)?.query_row(params![org.0, id(&run)], |row| Columns::of(row).seq())?)
+}
+
+pub(super) fn stale_runs(conn: &Connection, org: OrgId, runs: &[RunId]) -> Result<Vec<(RunId, u64)>> {
+    let mut found = Vec::new();
+    for run in runs {
+        found.extend(stale_from(conn, org, *run)?.map(|seq| (*run, seq)));
+    }
+    Ok(found)
+}
+
+pub(super) fn stale_from(conn: &Connection, org: OrgId, run: RunId) -> Result<Option<u64>> {
+    let sql = "SELECT from_seq FROM stale_runs WHERE org_id = ? AND run_id = ?";
+    one(conn, sql, params![org.0, id(&run)], |row| Columns::of(row).seq())
+}
+
 pub(super) fn count_runs(conn: &Connection) -> Result<u64> {
     Ok(conn.prepare_cached("SELECT count(*) FROM runs")?.query_row([], |row| Columns::of(row).seq())?)
 }

@@ -45,7 +45,8 @@ fn rest(conn: &Connection, head: HeadRow) -> Result<RunRows> {
         }
     };
     let artifacts = super::artifacts::of_run(conn, org, run)?;
-    Ok(RunRows { head, projection, tail, carrying, artifacts })
+    let (events, stale_from) = (read::count_events(conn, org, run)?, read::stale_from(conn, org, run)?);
+    Ok(RunRows { head, projection, tail, carrying, events, stale_from, artifacts })
 }
 
 pub(super) fn step_events(

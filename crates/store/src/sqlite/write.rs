@@ -319,6 +319,19 @@ impl Hot<'_> {
     }
 }
 
+pub(super) fn mark_stale(tx: &Connection, org: OrgId, run: RunId, from_seq: Option<u64>) -> Result<()> {
+    let run = run.0.as_bytes().as_slice();
+    match from_seq {
+        Some(from_seq) => tx
+            .prepare_cached("INSERT OR REPLACE INTO stale_runs (org_id, run_id, from_seq) VALUES (?, ?, ?)")?
+            .execute(params![org.0, run, seq(from_seq)])?,
+        None => {
+            tx.prepare_cached("DELETE FROM stale_runs WHERE org_id = ? AND run_id = ?")?.execute(params![org.0, run])?
+        }
+    };
+    Ok(())
+}
+
 pub(super) fn projections(tx: &Connection, writes: &[ProjectionWrite]) -> Result<Vec<WriteResult>> {
     writes.iter().map(|write| projection(tx, write)).collect()
 }
@@ -343,8 +356,9 @@ fn projection(tx: &Connection, write: &ProjectionWrite) -> Result<WriteResult> {
 /// The compare-and-swap of one snapshot. Its status is indexed and mostly stays, so the first try leaves it alone.
 fn snapshot(tx: &Connection, write: &ProjectionWrite, run: &[u8]) -> Result<bool> {
     let row = &write.snapshot;
-    if write.expected_seq == 0 {
-        return insert_snapshot(tx, write.org, run, row);
+    // There may be a row at 0: of a run whose log lacks its first event.
+    if write.expected_seq == 0 && insert_snapshot(tx, write.org, run, row)? {
+        return Ok(true);
     }
     let values: [&dyn ToSql; 13] = [
         &write.org.0,

@@ -125,13 +125,15 @@ def document_of(document: Document) -> dict[str, Any] | str:
         return file.read()
 
 
-def deploy(document: Document, tag: str | None, message: str | None) -> Call[Deployed]:
+def deploy(
+    document: Document, tag: str | None, message: str | None, meta: Mapping[str, Any] | None = None
+) -> Call[Deployed]:
     def read(reply: Reply) -> Deployed:
         said = reply.body
         created = reply.status == 201
         return Deployed(said["revision_id"], said["version_hash"], said["tag"], said["tag_version"], created)
 
-    return _post(target("workflows"), _given(document=document_of(document), tag=tag, message=message), read)
+    return _post(target("workflows"), _given(document=document_of(document), tag=tag, message=message, meta=meta), read)
 
 
 def validate(document: Document) -> Call[list[Problem]]:
@@ -143,6 +145,17 @@ def validate(document: Document) -> Call[list[Problem]]:
 
 def workflow(ref: str) -> Call[dict[str, Any]]:
     return Call("GET", target("workflows", ref), lambda reply: dict(reply.body))
+
+
+def revision(revision_id: str) -> Call[dict[str, Any]]:
+    return Call("GET", target("revisions", revision_id), lambda reply: dict(reply.body))
+
+
+def moves(tag: str, cursor: str | None) -> Call[Page[dict[str, Any]]]:
+    def read(reply: Reply) -> Page[dict[str, Any]]:
+        return Page([dict(item) for item in reply.body["items"]], reply.body["next_cursor"])
+
+    return Call("GET", target("tags", tag, "history", cursor=cursor), read)
 
 
 def _what(workflow: str | Document | None, fields: dict[str, Any]) -> dict[str, Any]:

@@ -6,12 +6,15 @@ connection is made anew, from the last event that was given.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ._json import decode
 from ._patience import Patience
 from .models import Event
+
+log = logging.getLogger("milepost.client")
 
 # A server says something at least every 15 s, be it only a comment.
 SILENCE = 60.0
@@ -71,6 +74,9 @@ class Reading:
                 return
             if message.event in ("dropped", "shutdown", "failed"):
                 raise Lost(message.event)
+            if message.event == "stale":
+                log.warning("%s", decode(message.data).get("message", "the log of the run has a gap"))
+                continue
             if not message.id:
                 # Something that a later server says.
                 continue

@@ -81,9 +81,27 @@ class Client:
 
     # Definitions
 
-    def deploy(self, document: Document, *, tag: str | None = None, message: str | None = None) -> Deployed:
-        """Stores a document and points its name (or `tag`) at it. A text is YAML or JSON; a path is a file."""
-        return self._send(_calls.deploy(document, tag, message))
+    def deploy(
+        self,
+        document: Document,
+        *,
+        tag: str | None = None,
+        message: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Deployed:
+        """Stores a document and points its name (or `tag`) at it. A text is YAML or JSON; a path is a file.
+
+        `meta` is kept with the revision: an object of your own.
+        """
+        return self._send(_calls.deploy(document, tag, message, meta))
+
+    def revision(self, revision_id: str) -> dict[str, Any]:
+        """What a revision is and where it came from; nothing is put together."""
+        return self._send(_calls.revision(revision_id))
+
+    def moves(self, tag: str) -> Iterator[dict[str, Any]]:
+        """Where a name has been, the newest move first."""
+        return self._pages(lambda cursor: _calls.moves(tag, cursor))
 
     def validate(self, document: Document) -> Problems:
         """What is wrong with a document; nothing is stored."""

@@ -179,6 +179,8 @@ class RunSummary:
     base_run_id: str | None
     parent_run_id: str | None
     error: ErrorInfo | None
+    stale_from: int | None = None
+    """The first event that the run's log lacks, if it has a gap: what is shown is as it was before that."""
     raw: Mapping[str, Any] = field(default_factory=_raw, repr=False, compare=False)
 
     @classmethod
@@ -231,6 +233,7 @@ def _summary(data: Mapping[str, Any]) -> dict[str, Any]:
         "base_run_id": get("base_run_id"),
         "parent_run_id": get("parent_run_id"),
         "error": ErrorInfo.of(get("error")),
+        "stale_from": (get("stale") or {}).get("from_seq"),
         "raw": data,
     }
 

@@ -19,5 +19,5 @@ use crate::wire::Run;
     responses((status = 200, description = "the run as it was then", body = Run), NotFound, Problems))]
 pub(super) async fn at(State(state): State<AppState>, RunAnd(run, seq): RunAnd<u64>) -> Result<Response> {
     let run = Run::from(state.engine.run_at(run, seq).await?);
-    Ok(answer(&run, run.summary.last_event_seq, None))
+    Ok(answer(&run, &run.summary.version(), None))
 }

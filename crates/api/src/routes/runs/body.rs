@@ -9,7 +9,6 @@ use milepost_core::json::Json as RawJson;
 use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
 use milepost_core::trace::TraceContext;
-use milepost_engine::definitions::definition_of;
 use milepost_engine::{DocumentSource, Engine, NewRun};
 use serde::Deserialize;
 use serde_json::Value;
@@ -193,13 +192,17 @@ async fn definition(
     let loaded = match (workflow, document) {
         (Some(workflow), _) => {
             let (plan, target) = engine.resolve_target(&workflow).await?;
-            from = Some(definition_of(&workflow, &target, patch.as_ref()));
             match &patch {
                 None => {
                     let trust = engine.trust_in(&plan, &target).await?;
+                    from = Some(engine.definition_of(&workflow, (&plan, &target), None).await?);
                     return Ok(Definition { plan: Some(plan), from, trust });
                 }
-                Some(ops) => engine.patch(&plan, ops).await?,
+                Some(ops) => {
+                    let loaded = engine.patch(&plan, ops).await?;
+                    from = Some(engine.definition_of(&workflow, (&loaded.plan, &target), Some(ops)).await?);
+                    loaded
+                }
             }
         }
         (None, Some(document)) => {

@@ -5,7 +5,7 @@ use axum::extract::State;
 
 use crate::error::Result;
 use crate::extract::RunAnd;
-use crate::openapi::{NotFound, Problems};
+use crate::openapi::{LogGap, NotFound, Problems};
 use crate::state::AppState;
 use crate::wire::Explanation;
 
@@ -16,7 +16,7 @@ use crate::wire::Explanation;
 #[utoipa::path(get, path = "/runs/{run_id}/steps/{step_id}/explain", tag = "runs",
     params(("run_id" = Uuid, Path, description = "the run"),
         ("step_id" = String, Path, description = "the step, percent-encoded where needed")),
-    responses((status = 200, description = "why", body = Explanation), NotFound, Problems))]
+    responses((status = 200, description = "why", body = Explanation), NotFound, LogGap, Problems))]
 pub(super) async fn explain(
     State(state): State<AppState>,
     RunAnd(run, step): RunAnd<String>,

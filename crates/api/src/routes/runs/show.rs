@@ -25,7 +25,7 @@ pub(super) struct ShowQuery {
 /// Read a run
 ///
 /// The run as it is now, with its steps. The ETag is its `last_event_seq`; with `If-None-Match` the answer is 304 as long as
-/// nothing happened.
+/// nothing happened. A run whose log has a gap is shown as it was before that, with `stale`.
 #[utoipa::path(get, path = "/runs/{run_id}", tag = "runs",
     params(("run_id" = Uuid, Path, description = "the run"), ShowQuery,
         ("If-None-Match" = Option<String>, Header, description = "the ETag that was seen last")),
@@ -47,21 +47,21 @@ pub(super) async fn show(
     let short = mask.as_ref().is_some_and(|mask| !Run::BODY_FIELDS.iter().any(|field| mask.wants(field)));
     if short {
         let summary = RunSummary::from(state.engine.summary(run).await?);
-        return Ok(unless_seen(&headers, &summary, summary.last_event_seq, mask.as_ref()));
+        return Ok(unless_seen(&headers, &summary, &summary.version(), mask.as_ref()));
     }
     let run = Run::from(state.engine.run(run).await?);
-    Ok(unless_seen(&headers, &run, run.summary.last_event_seq, mask.as_ref()))
+    Ok(unless_seen(&headers, &run, &run.summary.version(), mask.as_ref()))
 }
 
-fn unless_seen<T: Serialize>(headers: &HeaderMap, value: &T, seq: u64, mask: Option<&Mask>) -> Response {
-    match seen(headers, seq) {
-        true => (StatusCode::NOT_MODIFIED, [(header::ETAG, etag(seq))]).into_response(),
-        false => answer(value, seq, mask),
+fn unless_seen<T: Serialize>(headers: &HeaderMap, value: &T, version: &str, mask: Option<&Mask>) -> Response {
+    match seen(headers, version) {
+        true => (StatusCode::NOT_MODIFIED, [(header::ETAG, etag(version))]).into_response(),
+        false => answer(value, version, mask),
     }
 }
 
 /// A value with the ETag of its run, cut down to what was asked for.
-pub(super) fn answer<T: Serialize>(value: &T, seq: u64, mask: Option<&Mask>) -> Response {
+pub(super) fn answer<T: Serialize>(value: &T, version: &str, mask: Option<&Mask>) -> Response {
     let body = match mask {
         None => serde_json::to_vec(value).expect("what is read from the log is JSON"),
         Some(mask) => {
@@ -71,15 +71,14 @@ pub(super) fn answer<T: Serialize>(value: &T, seq: u64, mask: Option<&Mask>) -> 
         }
     };
     let json = HeaderValue::from_static("application/json");
-    ([(header::CONTENT_TYPE, json), (header::ETAG, etag(seq))], body).into_response()
+    ([(header::CONTENT_TYPE, json), (header::ETAG, etag(version))], body).into_response()
 }
 
-pub(super) fn etag(seq: u64) -> HeaderValue {
-    HeaderValue::from_str(&format!("\"{seq}\"")).expect("digits in quotes are a header value")
+fn etag(version: &str) -> HeaderValue {
+    HeaderValue::from_str(&format!("\"{version}\"")).expect("digits in quotes are a header value")
 }
 
-fn seen(headers: &HeaderMap, seq: u64) -> bool {
+fn seen(headers: &HeaderMap, wanted: &str) -> bool {
     let tags = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let wanted = seq.to_string();
     tags.split(',').map(|tag| tag.trim().trim_start_matches("W/").trim_matches('"')).any(|tag| tag == wanted)
 }

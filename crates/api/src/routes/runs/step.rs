@@ -5,7 +5,7 @@ use axum::extract::State;
 
 use crate::error::Result;
 use crate::extract::RunAnd;
-use crate::openapi::{NotFound, Problems};
+use crate::openapi::{LogGap, NotFound, Problems};
 use crate::state::AppState;
 use crate::wire::StepDetail;
 
@@ -15,7 +15,7 @@ use crate::wire::StepDetail;
 #[utoipa::path(get, path = "/runs/{run_id}/steps/{step_id}", tag = "runs",
     params(("run_id" = Uuid, Path, description = "the run"),
         ("step_id" = String, Path, description = "the step, percent-encoded where needed")),
-    responses((status = 200, description = "the step", body = StepDetail), NotFound, Problems))]
+    responses((status = 200, description = "the step", body = StepDetail), NotFound, LogGap, Problems))]
 pub(super) async fn step(State(state): State<AppState>, RunAnd(run, step): RunAnd<String>) -> Result<Json<StepDetail>> {
     Ok(Json(state.engine.step(run, &step).await?.into()))
 }

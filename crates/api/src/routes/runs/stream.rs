@@ -32,9 +32,12 @@ pub(super) struct StreamQuery {
 /// duplicate. The `id` of an event is its `run_seq`, its `data` the event as JSON. A browser's `EventSource` that lost the
 /// connection comes back by itself with `Last-Event-ID` and goes on where it was.
 ///
-/// Events with a name are no events of the run: `end` (`run_id`, `status`, `last_event_seq`) after the one that ended it;
+/// If the log has a gap, an event named `stale` says so once (`run_id`, `from_seq`, `message`), and the stream goes on when the gap
+/// has closed.
+///
+/// Other events with a name are no events of the run either: `end` (`run_id`, `status`, `last_event_seq`) after the one that ended it;
 /// `dropped` when nothing was taken for too long, `shutdown` when the server shuts down, `failed` when the log cannot be read
-/// (each with `code`, `message` and `after_seq`, from where to go on). The answer ends with any of them.
+/// (each with `code`, `message` and `after_seq`, from where to go on). The answer ends with any of these.
 #[utoipa::path(get, path = "/runs/{run_id}/stream", tag = "streams",
     params(("run_id" = Uuid, Path, description = "the run"), StreamQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "the `id` that was seen last; goes before `after_seq`")),

@@ -46,7 +46,7 @@ pub(super) async fn merge(
     Actor(by): Actor,
     Body(body): Body<MergeBody>,
 ) -> Result<Response> {
-    let moving = Moving { by, message: body.message, expected, key };
+    let moving = Moving { by, message: body.message, expected, key, meta: None };
     let (definitions, org) = (state.engine.definitions(), state.engine.org());
     let merging = match body.dry_run {
         true => definitions.try_merge(org, &tag, &body.from, &moving).await?,

@@ -53,6 +53,6 @@ pub(super) async fn restore(
             return Err(Problem::unprocessable("bad_body", detail));
         }
     };
-    let moving = Moving { by, message: body.message, expected, key };
+    let moving = Moving { by, message: body.message, expected, key, meta: None };
     moved(state.engine.definitions().restore(state.engine.org(), &tag, &to, &moving).await?)
 }

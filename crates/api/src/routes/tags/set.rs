@@ -43,7 +43,7 @@ pub(super) async fn set(
     Actor(by): Actor,
     Body(body): Body<SetBody>,
 ) -> Result<Response> {
-    let moving = Moving { by, message: body.message, expected, key };
+    let moving = Moving { by, message: body.message, expected, key, meta: None };
     let moved = state.engine.definitions().set(state.engine.org(), &tag, &body.target, &moving).await?;
     let status = if moved.moved.move_id == 1 && !moved.unchanged { StatusCode::CREATED } else { StatusCode::OK };
     Ok(tagged(status, moved.tag.version, MovedTag::try_from(moved)?))

@@ -29,7 +29,7 @@ pub(super) async fn undo(
     Actor(by): Actor,
     OptionalBody(body): OptionalBody<WhyBody>,
 ) -> Result<Response> {
-    let moving = Moving { by, message: body.message, expected, key };
+    let moving = Moving { by, message: body.message, expected, key, meta: None };
     moved(state.engine.definitions().undo(state.engine.org(), &tag, &moving).await?)
 }
 
@@ -50,6 +50,6 @@ pub(super) async fn redo(
     Actor(by): Actor,
     OptionalBody(body): OptionalBody<WhyBody>,
 ) -> Result<Response> {
-    let moving = Moving { by, message: body.message, expected, key };
+    let moving = Moving { by, message: body.message, expected, key, meta: None };
     moved(state.engine.definitions().redo(state.engine.org(), &tag, &moving).await?)
 }

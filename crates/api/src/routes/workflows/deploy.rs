@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use milepost_core::json::Json as RawJson;
 use milepost_engine::DocumentSource;
 use milepost_engine::definitions::Moving;
 use serde::Deserialize;
@@ -28,6 +29,9 @@ pub(super) struct DeployBody {
     tag: Option<String>,
     /// Why; kept in the tag's history.
     message: Option<String>,
+    /// Kept with the revision that this makes: an object of your own, up to 16 KiB.
+    #[schema(value_type = Option<std::collections::BTreeMap<String, Any>>)]
+    meta: Option<RawJson>,
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -66,13 +70,13 @@ pub(super) async fn deploy(
     Actor(by): Actor,
     body: JsonOrYaml<DeployBody>,
 ) -> Result<(StatusCode, Json<Deployed>)> {
-    let (source, tag, message) = match body {
-        JsonOrYaml::Json(body) => (body.document.into(), body.tag.or(query.tag), body.message),
-        JsonOrYaml::Yaml(text) => (DocumentSource::Text(text), query.tag, query.message),
+    let (source, tag, message, meta) = match body {
+        JsonOrYaml::Json(body) => (body.document.into(), body.tag.or(query.tag), body.message, body.meta),
+        JsonOrYaml::Yaml(text) => (DocumentSource::Text(text), query.tag, query.message, None),
     };
     let loaded = state.engine.load(source).await?;
     let tag = tag.unwrap_or_else(|| loaded.plan.name.to_string());
-    let moving = Moving { by, message, expected, key };
+    let moving = Moving { by, message, expected, key, meta };
     let (_, moved) = state.engine.deploy_as(&tag, loaded, &moving).await?;
     let status = if moved.existing { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(moved.tag.into())))

@@ -18,7 +18,7 @@ pub(super) use list::{TagsQuery, tags};
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(list::list, deploy::deploy))
-        .routes(routes!(validate::validate))
+        .routes(routes!(validate::validate, show::show_validate))
         .routes(routes!(show::show))
         .routes(routes!(patch::patch))
 }

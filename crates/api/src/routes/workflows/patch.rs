@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use milepost_core::json::Json as RawJson;
 use milepost_engine::definitions::Moving;
 use serde::Deserialize;
 use serde_json::Value;
@@ -25,6 +26,9 @@ pub(super) struct DocumentPatchBody {
     ops: Value,
     /// Why; kept in the tag's history.
     message: Option<String>,
+    /// Kept with the revision that this makes: an object of your own, up to 16 KiB.
+    #[schema(value_type = Option<std::collections::BTreeMap<String, Any>>)]
+    meta: Option<RawJson>,
 }
 
 /// Patch a workflow
@@ -46,7 +50,7 @@ pub(super) async fn patch(
     Actor(by): Actor,
     Body(body): Body<DocumentPatchBody>,
 ) -> Result<(StatusCode, Json<Deployed>)> {
-    let moving = Moving { by, message: body.message, expected, key };
+    let moving = Moving { by, message: body.message, expected, key, meta: body.meta };
     let moved = state.engine.definitions().patch(state.engine.org(), &tag, &body.ops, &moving).await?;
     let status = if moved.existing { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(moved.tag.into())))

@@ -6,6 +6,6 @@ mod revision;
 mod tag;
 
 pub use diff::{Diff, Difference, Merged, Target};
-pub(crate) use revision::Revision;
-pub use revision::{Collected, Workflow};
+pub use revision::{Collected, Revision, Workflow, WorkflowRevision};
+pub(crate) use revision::{RevisionAnswer, WorkflowOrRevision};
 pub use tag::{Deployed, Move, MovedTag, Protection, Tag, Trust};

@@ -12,8 +12,11 @@ use crate::wire::Any;
 
 /// A document at one moment of its life.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Revision {
+pub struct Revision {
     revision_id: Uuid,
+    /// Of the document that it means.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     /// `dag_version`: a whole document. `patch_set`: operations on top of another revision. `run_snapshot`: what runs ran.
     kind: String,
     /// The SHA-256 of the document that it means.
@@ -36,6 +39,10 @@ pub(crate) struct Revision {
     created_by: Option<String>,
     #[schema(format = DateTime)]
     created_at: String,
+    /// What its author noted beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<std::collections::BTreeMap<String, Any>>)]
+    meta: Option<RawJson>,
 }
 
 impl From<RevisionRow> for Revision {
@@ -53,6 +60,8 @@ impl From<RevisionRow> for Revision {
             message: row.message,
             created_by: row.created_by,
             created_at: row.created_at.to_string(),
+            name: row.name,
+            meta: row.meta.map(RawJson::trusted),
         }
     }
 }
@@ -83,6 +92,45 @@ impl Workflow {
             document,
         }
     }
+}
+
+/// A revision with what is stored of it; nothing was applied to anything.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct WorkflowRevision {
+    /// As it was asked for.
+    #[serde(rename = "ref")]
+    reference: String,
+    #[serde(flatten)]
+    revision: Revision,
+    /// The document of a version, the operations of a patch.
+    #[schema(value_type = Any)]
+    stored: RawJson,
+}
+
+impl WorkflowRevision {
+    #[must_use]
+    pub fn of(reference: String, revision: RevisionRow, stored: RawJson) -> WorkflowRevision {
+        WorkflowRevision { reference, revision: revision.into(), stored }
+    }
+}
+
+/// What a reference means: a document, or a revision where `materialize=false` was said.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum WorkflowOrRevision {
+    Workflow(Workflow),
+    Revision(WorkflowRevision),
+}
+
+/// A revision, with its document where that was asked for.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RevisionAnswer {
+    #[serde(flatten)]
+    pub(crate) revision: Revision,
+    /// The document that it means.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Any>)]
+    pub(crate) document: Option<RawJson>,
 }
 
 /// What nothing led to any more.

@@ -99,8 +99,15 @@ pub struct Move {
     kind: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     from_revision_id: Option<Uuid>,
+    /// Of the revision that it left: `dag_version`, `patch_set` or `run_snapshot`; the first move has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_kind: Option<String>,
+    to_kind: String,
     to_revision_id: Uuid,
     to_version_hash: String,
+    /// The SHA-256 of the document that the tag still had to mean, if its author named the version that was seen (`If-Match`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected_hash: Option<String>,
     /// The move whose result it brought back.
     #[serde(skip_serializing_if = "Option::is_none")]
     restores_move_id: Option<u64>,
@@ -121,8 +128,11 @@ impl From<MoveRow> for Move {
             move_id: row.move_id,
             kind: row.kind.to_string(),
             from_revision_id: row.from_revision_id,
+            from_kind: row.from_kind.map(|kind| kind.to_string()),
+            to_kind: row.to_kind.to_string(),
             to_revision_id: row.to_revision_id,
             to_version_hash: format!("sha256:{}", row.to_version_hash),
+            expected_hash: row.expected_hash.map(|hash| format!("sha256:{hash}")),
             restores_move_id: row.restores_move_id,
             merged_revision_id: row.merged_revision_id,
             moved_by: row.moved_by,

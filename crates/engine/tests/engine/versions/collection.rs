@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use milepost_engine::definitions::DefinitionsConfig;
+use milepost_engine::definitions::{Collected, DefinitionsConfig};
 use milepost_engine::{Clock as _, Config, ManualClock};
 use milepost_store::blobs::Blobs;
 use milepost_store::rows::RevisionKind;
@@ -10,8 +10,8 @@ use milepost_store::rows::RevisionKind;
 use super::*;
 
 on! {
-    embedded: [what_runs_left_goes_with_them_and_tags_keep_all],
-    postgres: [what_runs_left_goes_with_them_and_tags_keep_all]
+    embedded: [what_runs_left_goes_with_them_and_tags_keep_all, a_dry_run_counts_what_a_pass_removes],
+    postgres: [what_runs_left_goes_with_them_and_tags_keep_all, a_dry_run_counts_what_a_pass_removes]
 }
 
 const HOUR: u64 = 3600 * 1000;
@@ -65,6 +65,58 @@ async fn what_runs_left_goes_with_them_and_tags_keep_all(home: Home) {
     let (_, status) = run(&engine, "{name: bare, steps: {a: {skill: noop}}}", payload(&json!({}))).await;
     assert_eq!(status, milepost_core::status::RunStatus::Completed);
     assert!(store.definitions().blob(ORG, plan).await.unwrap().is_some());
+}
+
+/// Snapshots whose content nobody else has, one whose content a version has, one that a chain is made short by, bare content.
+async fn a_dry_run_counts_what_a_pass_removes(home: Home) {
+    let clock = Arc::new(ManualClock::at(now()));
+    let grace = Some(Duration::from_secs(10 * 3600));
+    let definitions = DefinitionsConfig { grace, ..DefinitionsConfig::default() };
+    let engine = home.open(Config { clock: clock.clone(), definitions, ..config() }).await;
+    let all = engine.definitions();
+    let mut runs = Vec::new();
+    for number in 0..3 {
+        let document = format!("{{name: bare, steps: {{a: {{skill: noop, input: {{n: {number}}}}}}}}}");
+        runs.push(start(&engine, &document, payload(&json!({}))).await);
+    }
+    deployed(all, "t", &saying(&[("a", "one")])).await;
+    runs.push(engine.start("t", payload(&json!({}))).await.unwrap().run);
+    deployed(all, "long", &saying(&[("l", "0")])).await;
+    for number in 1..=10 {
+        said(all, "long", "l", &number.to_string()).await;
+    }
+    runs.push(engine.start("long", payload(&json!({}))).await.unwrap().run);
+    for run in runs {
+        ended(&engine, run).await;
+    }
+    engine.flush_projections().await;
+    let store = home.store().await;
+    let bare = milepost_store::rows::BlobRow {
+        hash: milepost_core::hash::Digest::of(b"bare"),
+        media_type: "text/plain".to_owned(),
+        size: 4,
+        content: b"bare".to_vec(),
+        blob: None,
+        created_at: clock.now(),
+    };
+    let write = milepost_store::rows::DefinitionWrite { blobs: vec![bare], ..Default::default() };
+    assert!(store.definitions().write(ORG, &write).await.unwrap());
+    while store.forget_runs(clock.now().plus_ms(1), 100).await.unwrap().runs > 0 {}
+    clock.advance_ms(11 * HOUR);
+    let mut passes = Vec::new();
+    loop {
+        let counted = all.collect(ORG, None, true).await.unwrap();
+        assert_eq!(all.collect(ORG, None, true).await.unwrap(), counted, "counting changes nothing");
+        let removed = all.collect(ORG, None, false).await.unwrap();
+        assert_eq!(counted, removed, "pass {}", passes.len());
+        passes.push((removed.found.revisions, removed.found.blobs, removed.compacted));
+        if removed == Collected::default() {
+            break;
+        }
+    }
+    // Three snapshots with their content, those of `t` and `long` without, and what was bare.
+    assert_eq!(passes, [(5, 4, 1), (0, 0, 0)]);
+    assert_eq!(meant(&definitions_of(&home).await, "long").await.unwrap(), saying(&[("l", "10")]));
 }
 
 async fn definitions_of(home: &Home) -> Definitions {

@@ -1,5 +1,6 @@
 //! References into the past, runs on them, and chains that were made short.
 
+use milepost_core::json::Json;
 use milepost_core::status::RunStatus;
 use milepost_engine::definitions::Restore;
 use milepost_store::rows::RevisionKind;
@@ -13,6 +14,8 @@ on! {
         nobody_takes_back_what_somebody_else_did_unseen,
         chains_are_made_short_and_nobody_sees_it,
         runs_keep_what_they_ran,
+        runs_say_where_the_tags_of_their_children_were,
+        moves_and_revisions_say_what_their_authors_knew,
         a_protected_tag_is_moved_by_those_who_may,
         a_key_that_comes_again_is_answered_again,
     ],
@@ -21,6 +24,8 @@ on! {
         references_lead_into_the_past,
         chains_are_made_short_and_nobody_sees_it,
         runs_keep_what_they_ran,
+        runs_say_where_the_tags_of_their_children_were,
+        moves_and_revisions_say_what_their_authors_knew,
         a_key_that_comes_again_is_answered_again,
     ]
 }
@@ -188,6 +193,56 @@ async fn runs_keep_what_they_ran(home: Home) {
     other.shutdown().await;
     engine.shutdown().await;
     healthy(&store).await;
+}
+
+async fn moves_and_revisions_say_what_their_authors_knew(home: Home) {
+    let all = definitions(&home).await;
+    let meta = || Json::parse(r#"{"ticket": 7}"#).unwrap();
+    let noted = |expected| Moving { expected, meta: Some(meta()), ..by("ann") };
+    let first = all.deploy(ORG, "t", loaded(&saying(&[("a", "one")])), &noted(None)).await.unwrap().1;
+    let second = all.patch(ORG, "t", &saying_again("a", "two"), &noted(Some(1))).await.unwrap();
+    all.undo(ORG, "t", &Moving { expected: Some(2), ..by("ann") }).await.unwrap();
+    let moves = all.history(ORG, "t", None, 10).await.unwrap();
+    let seen: Vec<_> = moves.iter().rev().map(|row| (row.from_kind, row.expected_hash)).collect();
+    let (version, patch) = (RevisionKind::DagVersion, RevisionKind::PatchSet);
+    let hashes = [first.tag.version_hash, second.tag.version_hash];
+    assert_eq!(seen, [(None, None), (Some(version), Some(hashes[0])), (Some(patch), Some(hashes[1]))]);
+    for moved in [&first, &second] {
+        let row = all.revision(ORG, moved.tag.revision_id).await.unwrap();
+        assert_eq!((row.name.as_deref(), row.meta.as_deref()), (Some("t"), Some(r#"{"ticket": 7}"#)));
+    }
+    let big = format!("{{\"a\": \"{}\"}}", "x".repeat(20_000));
+    for bad in ["[1]", "7", "null", big.as_str()] {
+        let moving = Moving { meta: Some(Json::parse(bad).unwrap()), ..by("ann") };
+        let refused = all.patch(ORG, "t", &saying_again("a", "three"), &moving).await.unwrap_err();
+        assert_eq!(refused.code(), "bad_meta", "{bad}");
+    }
+}
+
+async fn runs_say_where_the_tags_of_their_children_were(home: Home) {
+    let engine = home.open(config()).await;
+    let all = engine.definitions();
+    deployed(all, "leaf", &saying(&[("a", "one")])).await;
+    said(all, "leaf", "a", "two").await;
+    let of = |reference: &str| json!({"skill": "workflow", "input": {"ref": reference, "payload": {}}});
+    deployed(all, "middle", &json!({"name": "middle", "steps": {"l": of("leaf~1"), "own": of("middle")}})).await;
+    let steps =
+        json!({"m": of("middle"), "none": of("nobody"), "open": of("${{ payload.which }}"), "again": of("middle")});
+    deployed(all, "top", &json!({"name": "top", "steps": steps})).await;
+    let run = engine.start("top", payload(&json!({"which": "leaf"}))).await.unwrap().run;
+    // The tags move while the run is under way: it says where they were.
+    said(all, "leaf", "a", "three").await;
+    let view = engine.run(run).await.unwrap();
+    let definition = view.definition.unwrap().to_value();
+    let versions: std::collections::BTreeMap<String, u64> = definition["tags_snapshot"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(tag, place)| (tag.clone(), place["tag_version"].as_u64().unwrap()))
+        .collect();
+    let wanted = [("leaf", 1), ("middle", 1), ("top", 1)].map(|(tag, version)| (tag.to_owned(), version));
+    assert_eq!(versions, wanted.into());
+    send(&engine, run, "TERMINATE").await;
 }
 
 async fn a_protected_tag_is_moved_by_those_who_may(home: Home) {

@@ -6,6 +6,7 @@ mod history;
 mod lifecycle;
 mod merging;
 mod model;
+mod repairing;
 mod writers;
 
 use std::sync::Arc;

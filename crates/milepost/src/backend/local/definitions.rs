@@ -126,7 +126,7 @@ impl Local {
 }
 
 pub(super) fn moving(mover: &Mover) -> Moving {
-    Moving { by: mover.actor.clone(), message: mover.message.clone(), expected: mover.expect, key: None }
+    Moving { by: mover.actor.clone(), message: mover.message.clone(), expected: mover.expect, ..Moving::default() }
 }
 
 /// A page of one more than was asked for: the one too many says that there is another page.

@@ -6,7 +6,6 @@ use milepost_core::document::Loaded;
 use milepost_core::id::RunId;
 use milepost_core::plan::Plan;
 use milepost_core::run::Signal;
-use milepost_engine::definitions::definition_of;
 use milepost_engine::{ChangeRequest, Engine};
 use serde_json::json;
 
@@ -93,7 +92,8 @@ async fn followed(
     new: milepost_engine::NewRun,
 ) -> anyhow::Result<(Arc<Plan>, milepost_engine::NewRun)> {
     let (plan, target) = engine.resolve_target(reference).await?;
-    let (definition, trust) = (Some(definition_of(reference, &target, None)), engine.trust_in(&plan, &target).await?);
+    let definition = Some(engine.definition_of(reference, (&plan, &target), None).await?);
+    let trust = engine.trust_in(&plan, &target).await?;
     Ok((plan, milepost_engine::NewRun { definition, trust, ..new }))
 }
 

@@ -100,7 +100,10 @@ fn print(page: &Page<Said<Summary>>, missing: Option<&str>) {
             Cell::new(format!("{}/{}", run.steps_done, run.steps_total)),
             Cell::new(time::age(run.created_at, now)),
             Cell::new(took.unwrap_or_default()),
-            Cell::new(run.error.as_ref().map(|error| error.code.as_str()).unwrap_or_default()),
+            Cell::new(match (&run.stale, &run.error) {
+                (Some(stale), _) => format!("stale from event {}", stale.from_seq),
+                (None, error) => error.as_ref().map(|error| error.code.clone()).unwrap_or_default(),
+            }),
         ]);
     }
     table::print(&rows);

@@ -68,6 +68,7 @@ async fn drain(mut stream: EventStream) -> Result<(Vec<u64>, Vec<String>), Error
             Seen::Events(events) => seqs.extend(events.iter().map(|event| event.run_seq)),
             Seen::Lost { why } => notes.push(why),
             Seen::Back => notes.push("back".to_owned()),
+            Seen::Stale { from_seq } => notes.push(format!("stale from {from_seq}")),
         }
     }
     Ok((seqs, notes))
@@ -146,4 +147,12 @@ async fn events_are_given_one_by_one_to_whoever_wants_them_so() {
     }
     assert!(stream.next().await.unwrap().is_none());
     assert!(stream.next().await.unwrap().is_none(), "the end is the end");
+}
+
+#[tokio::test]
+async fn a_gap_is_told_and_what_comes_after_it_is_given() {
+    let stale = "event: stale\ndata: {\"run_id\":\"x\",\"from_seq\":2,\"message\":\"it lacks event 2\"}\n\n".to_owned();
+    let (client, _) = serve(vec![Answer::Stream(vec![event(1), stale, event(2), END.to_owned()])]).await;
+    let (seqs, notes) = drain(client.watch(run(), 0)).await.unwrap();
+    assert_eq!((seqs, notes), (vec![1, 2], vec!["stale from 2".to_owned()]));
 }

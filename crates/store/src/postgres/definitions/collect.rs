@@ -20,7 +20,8 @@ use crate::rows::{BlobRow, RevisionRow};
 use crate::{Result, StoreError};
 
 pub(super) async fn orgs(connection: &Object) -> Result<Vec<OrgId>> {
-    let rows = query(connection, "SELECT DISTINCT org_id FROM cas_blobs ORDER BY org_id", &[]).await?;
+    let rows =
+        query(connection, "SELECT org_id FROM cas_blobs UNION SELECT org_id FROM tags ORDER BY org_id", &[]).await?;
     rows.iter().map(|row| Ok(OrgId(col(row, 0)?))).collect()
 }
 
@@ -96,22 +97,41 @@ pub(super) async fn loose_blobs(
     limit: u32,
 ) -> Result<Vec<BlobRow>> {
     let sql = format!(
-        "SELECT b.hash, b.media_type, b.size, b.blob, b.created_at FROM cas_blobs AS b
+        "SELECT {EMPTY_BLOB} FROM cas_blobs AS b
          WHERE {LOOSE_BLOB} AND b.hash > $3 ORDER BY b.hash LIMIT $4"
     );
     let after = after.map(|hash| hash.0.to_vec()).unwrap_or_default();
     let rows = query(connection, &sql, &[&org.0, &before.0, &after, &i64::from(limit)]).await?;
-    let read = |row: &Row| {
-        Ok(BlobRow {
-            hash: columns::digest(col(row, 0)?)?,
-            media_type: col(row, 1)?,
-            size: columns::seq(col(row, 2)?)?,
-            content: Vec::new(),
-            blob: col(row, 3)?,
-            created_at: Timestamp(col(row, 4)?),
-        })
-    };
-    rows.iter().map(read).collect()
+    rows.iter().map(empty_blob_row).collect()
+}
+
+const EMPTY_BLOB: &str = "b.hash, b.media_type, b.size, b.blob, b.created_at";
+
+/// Without what it holds.
+fn empty_blob_row(row: &Row) -> Result<BlobRow> {
+    Ok(BlobRow {
+        hash: columns::digest(col(row, 0)?)?,
+        media_type: col(row, 1)?,
+        size: columns::seq(col(row, 2)?)?,
+        content: Vec::new(),
+        blob: col(row, 3)?,
+        created_at: Timestamp(col(row, 4)?),
+    })
+}
+
+pub(super) async fn blobs_in_use(
+    connection: &Object,
+    org: OrgId,
+    before: Timestamp,
+    hashes: &[Digest],
+) -> Result<Vec<(BlobRow, u64)>> {
+    let sql = format!(
+        "SELECT {EMPTY_BLOB}, (SELECT count(*) FROM revisions AS r WHERE r.org_id = $1 AND r.cas_hash = b.hash)
+         FROM cas_blobs AS b WHERE b.org_id = $1 AND b.created_at < $2 AND b.hash = ANY ($3::bytea[])"
+    );
+    let hashes: Vec<&[u8]> = hashes.iter().map(|hash| hash.0.as_slice()).collect();
+    let rows = query(connection, &sql, &[&org.0, &before.0, &hashes]).await?;
+    rows.iter().map(|row| Ok((empty_blob_row(row)?, columns::seq(col(row, 5)?)?))).collect()
 }
 
 pub(super) async fn remove_blobs(

@@ -13,7 +13,7 @@ use milepost_core::time::Timestamp;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use crate::rows::{BlobRow, DefinitionWrite, MoveRow, RequestRow, RevisionRow, StoredRevision, TagRow};
+use crate::rows::{BlobRow, ChainRow, DefinitionWrite, MoveRow, RequestRow, RevisionRow, StoredRevision, TagRow};
 use crate::{DefinitionStore, Result};
 
 #[async_trait]
@@ -70,6 +70,18 @@ impl DefinitionStore for PostgresStore {
         read::ancestors(&self.reading().await?, org, revision, limit).await
     }
 
+    async fn revisions_after(&self, org: OrgId, after: Option<Uuid>, limit: u32) -> Result<Vec<RevisionRow>> {
+        read::revisions_after(&self.reading().await?, org, after, limit).await
+    }
+
+    async fn chain_rows(&self, org: OrgId, heads: &[Uuid]) -> Result<Vec<ChainRow>> {
+        read::chain_rows(&self.reading().await?, org, heads).await
+    }
+
+    async fn rebuild_chain(&self, org: OrgId, head: Uuid, members: &[Uuid]) -> Result<()> {
+        write::rebuild_chain(self.written(), org, head, members).await
+    }
+
     async fn request(&self, org: OrgId, key: &str) -> Result<Option<RequestRow>> {
         read::request(&self.reading().await?, org, key).await
     }
@@ -112,6 +124,10 @@ impl DefinitionStore for PostgresStore {
         limit: u32,
     ) -> Result<Vec<BlobRow>> {
         collect::loose_blobs(&self.reading().await?, org, before, after, limit).await
+    }
+
+    async fn blobs_in_use(&self, org: OrgId, before: Timestamp, hashes: &[Digest]) -> Result<Vec<(BlobRow, u64)>> {
+        collect::blobs_in_use(&self.reading().await?, org, before, hashes).await
     }
 
     async fn remove_blobs(&self, org: OrgId, before: Timestamp, blobs: &[Digest]) -> Result<(u64, u64)> {

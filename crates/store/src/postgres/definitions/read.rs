@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::super::columns::{self, col, int4, int8};
 use super::super::runs::query;
 use crate::Result;
-use crate::rows::{BlobRow, MoveRow, RequestRow, RevisionRow, StoredRevision, TagRow};
+use crate::rows::{BlobRow, ChainRow, MoveRow, RequestRow, RevisionRow, StoredRevision, TagRow};
 
 /// Rows of a join are looked up one by one, by their keys: a plan that was made while tables were small would go over all.
 const BY_KEY: &str = "OFFSET 0";
@@ -69,7 +69,8 @@ pub(super) async fn tags(connection: &Object, org: OrgId, after: &str, limit: u3
 }
 
 const MOVE: &str = "m.move_id, m.kind, m.from_revision_id, m.to_kind, m.to_revision_id, m.to_version_hash,
-    m.restores_move_id, m.before_move, m.undone_move, m.below_move, m.merged_revision_id, m.moved_by, m.moved_at, m.message";
+    m.restores_move_id, m.before_move, m.undone_move, m.below_move, m.merged_revision_id, m.moved_by, m.moved_at, m.message,
+    m.from_kind, m.expected_hash";
 
 fn move_row(row: &Row) -> Result<MoveRow> {
     Ok(MoveRow {
@@ -87,6 +88,8 @@ fn move_row(row: &Row) -> Result<MoveRow> {
         moved_by: col(row, 11)?,
         moved_at: Timestamp(col(row, 12)?),
         message: col(row, 13)?,
+        from_kind: col::<Option<&str>>(row, 14)?.map(columns::word).transpose()?,
+        expected_hash: col::<Option<&[u8]>>(row, 15)?.map(columns::digest).transpose()?,
     })
 }
 
@@ -148,8 +151,8 @@ pub(super) async fn move_back(
 }
 
 pub(super) const REVISION: &str = "r.revision_id, r.kind, r.cas_hash, r.version_hash, r.plan_hash, r.base_version,
-    r.parent_id, r.merge_parent_id, r.depth, r.message, r.created_by, r.created_at";
-const REVISION_COLUMNS: usize = 12;
+    r.parent_id, r.merge_parent_id, r.depth, r.message, r.created_by, r.created_at, r.name, r.meta";
+const REVISION_COLUMNS: usize = 14;
 
 pub(super) fn revision_row(row: &Row) -> Result<RevisionRow> {
     Ok(RevisionRow {
@@ -165,6 +168,8 @@ pub(super) fn revision_row(row: &Row) -> Result<RevisionRow> {
         message: col(row, 9)?,
         created_by: col(row, 10)?,
         created_at: Timestamp(col(row, 11)?),
+        name: col(row, 12)?,
+        meta: col(row, 13)?,
     })
 }
 
@@ -232,6 +237,28 @@ pub(super) async fn ancestors(connection: &Object, org: OrgId, revision: Uuid, l
     );
     let rows = query(connection, &sql, &[&org.0, &revision, &int4(limit)]).await?;
     rows.iter().map(revision_row).collect()
+}
+
+pub(super) async fn revisions_after(
+    connection: &Object,
+    org: OrgId,
+    after: Option<Uuid>,
+    limit: u32,
+) -> Result<Vec<RevisionRow>> {
+    let sql = format!(
+        "SELECT {REVISION} FROM revisions AS r WHERE r.org_id = $1 AND r.revision_id > $2 ORDER BY r.revision_id LIMIT $3"
+    );
+    let rows = query(connection, &sql, &[&org.0, &after.unwrap_or(Uuid::nil()), &i64::from(limit)]).await?;
+    rows.iter().map(revision_row).collect()
+}
+
+pub(super) async fn chain_rows(connection: &Object, org: OrgId, heads: &[Uuid]) -> Result<Vec<ChainRow>> {
+    let sql =
+        "SELECT head_id, seq, member_id FROM patch_chain_members WHERE org_id = $1 AND head_id = ANY ($2::uuid[])";
+    let rows = query(connection, sql, &[&org.0, &heads]).await?;
+    let read =
+        |row: &Row| Ok(ChainRow { head_id: col(row, 0)?, seq: columns::count(col(row, 1)?)?, member_id: col(row, 2)? });
+    rows.iter().map(read).collect()
 }
 
 pub(super) async fn request(connection: &Object, org: OrgId, key: &str) -> Result<Option<RequestRow>> {

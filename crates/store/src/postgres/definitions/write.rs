@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::super::columns::{int4, int8};
 use super::super::runs::query;
 use super::super::transaction::Open;
-use crate::rows::{BlobRow, ChainRow, DefinitionWrite, RequestRow, RevisionRow, TagWrite};
+use crate::rows::{BlobRow, ChainRow, DefinitionWrite, RequestRow, RevisionKind, RevisionRow, TagWrite};
 use crate::{Result, StoreError};
 
 type Parameters = Vec<Box<dyn ToSql + Sync + Send>>;
@@ -110,9 +110,9 @@ fn blobs(org: OrgId, rows: &[BlobRow]) -> Step {
 
 fn revisions(org: OrgId, rows: &[RevisionRow]) -> Step {
     let sql = "INSERT INTO revisions (org_id, revision_id, kind, cas_hash, version_hash, plan_hash, base_version,
-                                      parent_id, merge_parent_id, depth, message, created_by, created_at)
+                                      parent_id, merge_parent_id, depth, message, created_by, created_at, name, meta)
         SELECT $1, r.* FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::bytea[], $6::bytea[], $7::uuid[], $8::uuid[],
-                                   $9::uuid[], $10::int4[], $11::text[], $12::text[], $13::int8[]) AS r";
+                                   $9::uuid[], $10::int4[], $11::text[], $12::text[], $13::int8[], $14::text[], $15::text[]) AS r";
     let parameters: Parameters = vec![
         Box::new(org.0),
         Box::new(rows.iter().map(|row| row.revision_id).collect::<Vec<_>>()),
@@ -127,6 +127,8 @@ fn revisions(org: OrgId, rows: &[RevisionRow]) -> Step {
         Box::new(rows.iter().map(|row| row.message.clone()).collect::<Vec<_>>()),
         Box::new(rows.iter().map(|row| row.created_by.clone()).collect::<Vec<_>>()),
         Box::new(rows.iter().map(|row| row.created_at.0).collect::<Vec<_>>()),
+        Box::new(rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>()),
+        Box::new(rows.iter().map(|row| row.meta.clone()).collect::<Vec<_>>()),
     ];
     Step { sql, parameters, rows: None }
 }
@@ -141,6 +143,18 @@ fn chain(org: OrgId, rows: &[ChainRow]) -> Step {
         Box::new(rows.iter().map(|row| row.member_id).collect::<Vec<_>>()),
     ];
     Step { sql, parameters, rows: None }
+}
+
+/// In a transaction of its own: one statement could not put rows where it takes rows away.
+pub(super) async fn rebuild_chain(pool: &Pool, org: OrgId, head: Uuid, members: &[Uuid]) -> Result<()> {
+    let open = Open::on(pool).await?;
+    let connection = open.connection()?;
+    connection.batch_execute("BEGIN").await?;
+    query(connection, "DELETE FROM patch_chain_members WHERE org_id = $1 AND head_id = $2", &[&org.0, &head]).await?;
+    let insert = "INSERT INTO patch_chain_members (org_id, head_id, seq, member_id)
+        SELECT $1, $2, m.seq, m.id FROM unnest($3::uuid[]) WITH ORDINALITY AS m (id, seq)";
+    query(connection, insert, &[&org.0, &head, &members]).await?;
+    open.commit().await
 }
 
 /// Its protection stays as it is. A tag that is new must be new when it is written.
@@ -177,8 +191,8 @@ fn tag_row(org: OrgId, TagWrite { expected_version, tag, .. }: &TagWrite) -> Ste
 fn tag_move(org: OrgId, TagWrite { tag, moved, .. }: &TagWrite) -> Step {
     let sql = "INSERT INTO tag_moves (org_id, tag, move_id, kind, from_revision_id, to_kind, to_revision_id,
                                       to_version_hash, restores_move_id, before_move, undone_move, below_move, merged_revision_id,
-                                      moved_by, moved_at, message)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+                                      moved_by, moved_at, message, from_kind, expected_hash)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)";
     let parameters: Parameters = vec![
         Box::new(org.0),
         Box::new(tag.tag.clone()),
@@ -196,6 +210,8 @@ fn tag_move(org: OrgId, TagWrite { tag, moved, .. }: &TagWrite) -> Step {
         Box::new(moved.moved_by.clone()),
         Box::new(moved.moved_at.0),
         Box::new(moved.message.clone()),
+        Box::new(moved.from_kind.map(RevisionKind::as_str)),
+        Box::new(moved.expected_hash.as_ref().map(bytes)),
     ];
     Step { sql, parameters, rows: Some(1) }
 }

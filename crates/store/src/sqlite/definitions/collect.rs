@@ -15,7 +15,9 @@ use crate::Result;
 use crate::rows::{BlobRow, RevisionRow};
 
 pub(super) fn orgs(conn: &Connection) -> Result<Vec<OrgId>> {
-    all(conn, "SELECT DISTINCT org_id FROM cas_blobs ORDER BY org_id", [], |row| Columns::of(row).org())
+    all(conn, "SELECT org_id FROM cas_blobs UNION SELECT org_id FROM tags ORDER BY org_id", [], |row| {
+        Columns::of(row).org()
+    })
 }
 
 pub(super) fn forget_plans(tx: &Connection, org: OrgId) -> Result<()> {
@@ -88,21 +90,45 @@ pub(super) fn loose_blobs(
     limit: u32,
 ) -> Result<Vec<BlobRow>> {
     let sql = format!(
-        "SELECT b.hash, b.media_type, b.size, b.blob, b.created_at FROM cas_blobs AS b
+        "SELECT {EMPTY_BLOB} FROM cas_blobs AS b
          WHERE {LOOSE_BLOB} AND b.hash > ?3 ORDER BY b.hash LIMIT ?4"
     );
     let after = after.map(|hash| hash.0.to_vec()).unwrap_or_default();
-    all(conn, &sql, params![org.0, before.0, after, limit], |row| {
-        let mut columns = Columns::of(row);
-        Ok(BlobRow {
-            hash: columns.digest()?,
-            media_type: columns.get()?,
-            size: columns.seq()?,
-            content: Vec::new(),
-            blob: columns.get()?,
-            created_at: columns.time()?,
-        })
+    all(conn, &sql, params![org.0, before.0, after, limit], |row| empty_blob_row(&mut Columns::of(row)))
+}
+
+const EMPTY_BLOB: &str = "b.hash, b.media_type, b.size, b.blob, b.created_at";
+
+/// Without what it holds.
+fn empty_blob_row(columns: &mut Columns) -> rusqlite::Result<BlobRow> {
+    Ok(BlobRow {
+        hash: columns.digest()?,
+        media_type: columns.get()?,
+        size: columns.seq()?,
+        content: Vec::new(),
+        blob: columns.get()?,
+        created_at: columns.time()?,
     })
+}
+
+pub(super) fn blobs_in_use(
+    conn: &Connection,
+    org: OrgId,
+    before: Timestamp,
+    hashes: &[Digest],
+) -> Result<Vec<(BlobRow, u64)>> {
+    let sql = format!(
+        "SELECT {EMPTY_BLOB}, (SELECT count(*) FROM revisions AS r WHERE r.org_id = ?1 AND r.cas_hash = b.hash)
+         FROM cas_blobs AS b WHERE b.org_id = ?1 AND b.created_at < ?2 AND b.hash = ?3"
+    );
+    let mut rows = Vec::with_capacity(hashes.len());
+    for hash in hashes {
+        rows.extend(all(conn, &sql, params![org.0, before.0, hash.0.as_slice()], |row| {
+            let mut columns = Columns::of(row);
+            Ok((empty_blob_row(&mut columns)?, columns.seq()?))
+        })?);
+    }
+    Ok(rows)
 }
 
 pub(super) fn remove_blobs(tx: &Connection, org: OrgId, before: Timestamp, blobs: &[Digest]) -> Result<(u64, u64)> {

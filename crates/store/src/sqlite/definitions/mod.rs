@@ -13,7 +13,7 @@ use milepost_core::time::Timestamp;
 use uuid::Uuid;
 
 use super::SqliteStore;
-use crate::rows::{BlobRow, DefinitionWrite, MoveRow, RequestRow, RevisionRow, StoredRevision, TagRow};
+use crate::rows::{BlobRow, ChainRow, DefinitionWrite, MoveRow, RequestRow, RevisionRow, StoredRevision, TagRow};
 use crate::{DefinitionStore, Result, StoreError};
 
 #[async_trait]
@@ -82,6 +82,20 @@ impl DefinitionStore for SqliteStore {
         self.read_rows(limit as usize, move |conn| read::ancestors(conn, org, revision, limit)).await
     }
 
+    async fn revisions_after(&self, org: OrgId, after: Option<Uuid>, limit: u32) -> Result<Vec<RevisionRow>> {
+        self.read(move |conn| read::revisions_after(conn, org, after, limit)).await
+    }
+
+    async fn chain_rows(&self, org: OrgId, heads: &[Uuid]) -> Result<Vec<ChainRow>> {
+        let heads = heads.to_vec();
+        self.read(move |conn| read::chain_rows(conn, org, &heads)).await
+    }
+
+    async fn rebuild_chain(&self, org: OrgId, head: Uuid, members: &[Uuid]) -> Result<()> {
+        let members = members.to_vec();
+        self.write(move |tx| write::rebuild_chain(tx, org, head, &members)).await
+    }
+
     async fn request(&self, org: OrgId, key: &str) -> Result<Option<RequestRow>> {
         let key = key.to_owned();
         self.read_rows(1, move |conn| read::request(conn, org, &key)).await
@@ -128,6 +142,11 @@ impl DefinitionStore for SqliteStore {
         limit: u32,
     ) -> Result<Vec<BlobRow>> {
         self.read(move |conn| collect::loose_blobs(conn, org, before, after, limit)).await
+    }
+
+    async fn blobs_in_use(&self, org: OrgId, before: Timestamp, hashes: &[Digest]) -> Result<Vec<(BlobRow, u64)>> {
+        let hashes = hashes.to_vec();
+        self.read(move |conn| collect::blobs_in_use(conn, org, before, &hashes)).await
     }
 
     async fn remove_blobs(&self, org: OrgId, before: Timestamp, blobs: &[Digest]) -> Result<(u64, u64)> {

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::super::columns::{Columns, all, one};
 use crate::Result;
-use crate::rows::{BlobRow, MoveRow, RequestRow, RevisionRow, StoredRevision, TagRow};
+use crate::rows::{BlobRow, ChainRow, MoveRow, RequestRow, RevisionRow, StoredRevision, TagRow};
 
 const BLOB: &str = "b.hash, b.media_type, b.size, b.content, b.blob, b.created_at";
 
@@ -73,7 +73,8 @@ pub(super) fn tags(conn: &Connection, org: OrgId, after: &str, limit: u32) -> Re
 }
 
 const MOVE: &str = "m.move_id, m.kind, m.from_revision_id, m.to_kind, m.to_revision_id, m.to_version_hash,
-    m.restores_move_id, m.before_move, m.undone_move, m.below_move, m.merged_revision_id, m.moved_by, m.moved_at, m.message";
+    m.restores_move_id, m.before_move, m.undone_move, m.below_move, m.merged_revision_id, m.moved_by, m.moved_at, m.message,
+    m.from_kind, m.expected_hash";
 
 fn move_row(row: &Row) -> rusqlite::Result<MoveRow> {
     let mut columns = Columns::of(row);
@@ -92,6 +93,8 @@ fn move_row(row: &Row) -> rusqlite::Result<MoveRow> {
         moved_by: columns.get()?,
         moved_at: columns.time()?,
         message: columns.get()?,
+        from_kind: columns.opt_word()?,
+        expected_hash: columns.opt_digest()?,
     })
 }
 
@@ -137,7 +140,7 @@ pub(super) fn move_back(conn: &Connection, org: OrgId, tag: &str, from: u64, ste
 }
 
 pub(super) const REVISION: &str = "r.revision_id, r.kind, r.cas_hash, r.version_hash, r.plan_hash, r.base_version,
-    r.parent_id, r.merge_parent_id, r.depth, r.message, r.created_by, r.created_at";
+    r.parent_id, r.merge_parent_id, r.depth, r.message, r.created_by, r.created_at, r.name, r.meta";
 
 pub(super) fn revision_row(columns: &mut Columns) -> rusqlite::Result<RevisionRow> {
     Ok(RevisionRow {
@@ -153,6 +156,8 @@ pub(super) fn revision_row(columns: &mut Columns) -> rusqlite::Result<RevisionRo
         message: columns.get()?,
         created_by: columns.get()?,
         created_at: columns.time()?,
+        name: columns.get()?,
+        meta: columns.get()?,
     })
 }
 
@@ -217,6 +222,31 @@ fn ancestors_sql() -> String {
 /// A revision may be reached in two ways; it counts as near as the nearer one.
 pub(super) fn ancestors(conn: &Connection, org: OrgId, revision: Uuid, limit: u32) -> Result<Vec<RevisionRow>> {
     all(conn, &ancestors_sql(), params![org.0, revision.as_bytes(), limit], |row| revision_row(&mut Columns::of(row)))
+}
+
+pub(super) fn revisions_after(
+    conn: &Connection,
+    org: OrgId,
+    after: Option<Uuid>,
+    limit: u32,
+) -> Result<Vec<RevisionRow>> {
+    let sql = format!(
+        "SELECT {REVISION} FROM revisions AS r WHERE r.org_id = ? AND r.revision_id > ? ORDER BY r.revision_id LIMIT ?"
+    );
+    let after = super::opt_id(after.as_ref()).unwrap_or_default();
+    all(conn, &sql, params![org.0, after, limit], |row| revision_row(&mut Columns::of(row)))
+}
+
+pub(super) fn chain_rows(conn: &Connection, org: OrgId, heads: &[Uuid]) -> Result<Vec<ChainRow>> {
+    let sql = "SELECT head_id, seq, member_id FROM patch_chain_members WHERE org_id = ? AND head_id = ?";
+    let mut rows = Vec::new();
+    for head in heads {
+        rows.extend(all(conn, sql, params![org.0, head.as_bytes()], |row| {
+            let mut columns = Columns::of(row);
+            Ok(ChainRow { head_id: uuid(&mut columns)?, seq: columns.get()?, member_id: uuid(&mut columns)? })
+        })?);
+    }
+    Ok(rows)
 }
 
 pub(super) fn request(conn: &Connection, org: OrgId, key: &str) -> Result<Option<RequestRow>> {

@@ -6,6 +6,7 @@ use milepost_core::hash::Digest;
 use milepost_core::id::{OrgId, RunId};
 use milepost_core::time::Timestamp;
 use rusqlite::{Connection, params};
+use uuid::Uuid;
 
 use super::super::columns::{id, one};
 use super::opt_id;
@@ -87,8 +88,8 @@ fn blob(tx: &Connection, org: OrgId, row: &BlobRow) -> Result<()> {
 fn revision(tx: &Connection, org: OrgId, row: &RevisionRow) -> Result<()> {
     tx.prepare_cached(
         "INSERT INTO revisions (org_id, revision_id, kind, cas_hash, version_hash, plan_hash, base_version, parent_id,
-                                merge_parent_id, depth, message, created_by, created_at)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                merge_parent_id, depth, message, created_by, created_at, name, meta)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         org.0,
@@ -103,7 +104,9 @@ fn revision(tx: &Connection, org: OrgId, row: &RevisionRow) -> Result<()> {
         row.depth,
         row.message,
         row.created_by,
-        row.created_at.0
+        row.created_at.0,
+        row.name,
+        row.meta
     ])?;
     Ok(())
 }
@@ -112,6 +115,13 @@ fn chain(tx: &Connection, org: OrgId, row: &ChainRow) -> Result<()> {
     tx.prepare_cached("INSERT INTO patch_chain_members (org_id, head_id, seq, member_id) VALUES (?, ?, ?, ?)")?
         .execute(params![org.0, row.head_id.as_bytes(), row.seq, row.member_id.as_bytes()])?;
     Ok(())
+}
+
+pub(super) fn rebuild_chain(tx: &Connection, org: OrgId, head_id: Uuid, members: &[Uuid]) -> Result<()> {
+    tx.prepare_cached("DELETE FROM patch_chain_members WHERE org_id = ? AND head_id = ?")?
+        .execute(params![org.0, head_id.as_bytes()])?;
+    let mut rows = (1..).zip(members).map(|(seq, member_id)| ChainRow { head_id, seq, member_id: *member_id });
+    rows.try_for_each(|row| chain(tx, org, &row))
 }
 
 /// Its protection stays as it is.
@@ -143,8 +153,8 @@ fn tag_move(tx: &Connection, org: OrgId, tag: &str, row: &MoveRow) -> Result<()>
     tx.prepare_cached(
         "INSERT INTO tag_moves (org_id, tag, move_id, kind, from_revision_id, to_kind, to_revision_id,
                                 to_version_hash, restores_move_id, before_move, undone_move, below_move, merged_revision_id, moved_by,
-                                moved_at, message)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                moved_at, message, from_kind, expected_hash)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         org.0,
@@ -162,7 +172,9 @@ fn tag_move(tx: &Connection, org: OrgId, tag: &str, row: &MoveRow) -> Result<()>
         opt_id(row.merged_revision_id.as_ref()),
         row.moved_by,
         row.moved_at.0,
-        row.message
+        row.message,
+        row.from_kind.map(RevisionKind::as_str),
+        row.expected_hash.as_ref().map(|hash| hash.0.as_slice())
     ])?;
     Ok(())
 }
