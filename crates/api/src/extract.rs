@@ -298,7 +298,7 @@ impl FromRequestParts<AppState> for Actor {
         let name = std::str::from_utf8(value.as_bytes()).unwrap_or_default().trim();
         match name_fault(name, state.engine.limits().name_chars) {
             None => Ok(Actor(Some(name.to_owned()))),
-            Some(fault) => Err(bad(&fault.to_string())),
+            Some(fault) => Err(bad(&fault)),
         }
     }
 }

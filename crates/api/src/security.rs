@@ -108,7 +108,7 @@ pub(crate) struct SecurityLog(Mutex<Option<Window>>);
 struct Window {
     since: Instant,
     lines: u32,
-    of_peer: HashMap<IpAddr, u32>,
+    of_peer: HashMap<(IpAddr, StatusCode), u32>,
     left_out: u64,
 }
 
@@ -122,7 +122,7 @@ impl SecurityLog {
         let refusal = response.extensions().get::<Refusal>();
         let code = refusal.map_or("forbidden", |refusal| refusal.code.as_str());
         metrics::refused(status, code);
-        let Some(left_out) = self.has_room(asked.peer, Instant::now()) else { return };
+        let Some(left_out) = self.has_room(asked.peer, status, Instant::now()) else { return };
         let detail: String = refusal.map_or("", |refusal| &refusal.detail).chars().take(MAX_DETAIL).collect();
         let route = asked.route.as_ref().map_or("unmatched", MatchedPath::as_str);
         tracing::warn!(
@@ -138,8 +138,9 @@ impl SecurityLog {
         );
     }
 
-    /// Whether there may be a line more of this peer; then how many were left out since the last one.
-    fn has_room(&self, Peer(peer): Peer, now: Instant) -> Option<u64> {
+    /// Whether there may be a line more of this peer and status, so that many without a token hide nobody who has one; then
+    /// how many were left out since the last one.
+    fn has_room(&self, Peer(peer): Peer, status: StatusCode, now: Instant) -> Option<u64> {
         // Numbers are whole after any panic.
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let window = window.get_or_insert_with(|| Window::new(now));
@@ -147,13 +148,14 @@ impl SecurityLog {
             *window = Window { left_out: window.left_out, ..Window::new(now) };
         }
         let peer = network(peer.map_or(IpAddr::from([0, 0, 0, 0]), |address| address.ip()));
-        let of_peer = window.of_peer.get(&peer).copied().unwrap_or(0);
+        let key = (peer, status);
+        let of_peer = window.of_peer.get(&key).copied().unwrap_or(0);
         if window.lines >= LINES || of_peer >= LINES_PER_PEER {
             window.left_out += 1;
             return None;
         }
         // As many entries as lines, at most.
-        window.of_peer.insert(peer, of_peer + 1);
+        window.of_peer.insert(key, of_peer + 1);
         window.lines += 1;
         Some(std::mem::take(&mut window.left_out))
     }
@@ -173,26 +175,29 @@ mod tests {
         Peer(Some(([10, 0, a, b], 4711).into()))
     }
 
+    const NO_TOKEN: StatusCode = StatusCode::UNAUTHORIZED;
+
     #[test]
     fn a_peer_that_is_refused_without_end_fills_no_disk() {
         let (log, now) = (SecurityLog::default(), Instant::now());
-        let written = (0..10_000).filter(|_| log.has_room(peer(0, 1), now).is_some()).count();
+        let written = (0..10_000).filter(|_| log.has_room(peer(0, 1), NO_TOKEN, now).is_some()).count();
         assert_eq!(written, LINES_PER_PEER as usize);
         assert_eq!(
-            log.has_room(peer(0, 2), now),
+            log.has_room(peer(0, 2), NO_TOKEN, now),
             Some(10_000 - u64::from(LINES_PER_PEER)),
             "others are heard, and told of it"
         );
-        assert_eq!(log.has_room(peer(0, 2), now), Some(0));
-        assert_eq!(log.has_room(peer(0, 1), now), None);
-        assert_eq!(log.has_room(peer(0, 1), now + WINDOW), Some(1));
+        assert_eq!(log.has_room(peer(0, 2), NO_TOKEN, now), Some(0));
+        assert_eq!(log.has_room(peer(0, 1), StatusCode::FORBIDDEN, now), Some(0), "whoever has a token is no guesser");
+        assert_eq!(log.has_room(peer(0, 1), NO_TOKEN, now), None);
+        assert_eq!(log.has_room(peer(0, 1), NO_TOKEN, now + WINDOW), Some(1));
     }
 
     #[test]
     fn many_peers_together_have_a_bound_as_well() {
         let (log, now) = (SecurityLog::default(), Instant::now());
         let peers = (0..100).flat_map(|a| (0..100).map(move |b| peer(a, b)));
-        assert_eq!(peers.filter(|peer| log.has_room(*peer, now).is_some()).count(), LINES as usize);
-        assert!(log.has_room(Peer(None), now + WINDOW).is_some());
+        assert_eq!(peers.filter(|peer| log.has_room(*peer, NO_TOKEN, now).is_some()).count(), LINES as usize);
+        assert!(log.has_room(Peer(None), NO_TOKEN, now + WINDOW).is_some());
     }
 }

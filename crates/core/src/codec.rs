@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::artifact::{Artifact, Beyond, BlobRef};
 use crate::cache::Trust;
 use crate::event::{
-    BaseRun, Body, ErrorInfo, Event, LeaseHolder, LeaseProof, ParentStep, Queued, Reused, Started, StepRef,
+    BaseRun, Body, EngineRef, ErrorInfo, Event, LeaseHolder, LeaseProof, ParentStep, Queued, Reused, Started, StepRef,
 };
 use crate::hash::Digest;
 use crate::id::{ArtifactId, NodeId, OrgId, RunId, SignalId};
@@ -68,7 +68,7 @@ fn encode_under(event: &Event, run: RunId, plan: &Plan, in_force: &Digest, persi
         step_id,
         logical_attempt: on_step.then_some(event.logical_attempt),
         engine_attempt: on_step.then_some(event.engine_attempt),
-        data: encode_data(&event.body, plan),
+        data: with_actor(encode_data(&event.body, plan), event.actor.as_deref()),
         signal: event.signal,
         parent_seq: event.parent,
         emitted_at: event.at,
@@ -192,6 +192,7 @@ pub fn decode(row: &EventRow, plan: &Plan) -> Result<Event, Unreadable> {
         engine_attempt: row.engine_attempt.unwrap_or(0),
         signal: row.signal,
         parent: row.parent_seq,
+        actor: decode_actor(row),
         body: decode_data(&row.event_type, row.data.as_str(), plan).map_err(fail)?,
     })
 }
@@ -221,6 +222,8 @@ struct QueuedData {
     trust: Trust,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rebuild: Option<RebuildData>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    submitted_by: Option<String>,
     payload: Json,
 }
 
@@ -389,6 +392,26 @@ struct AcceptedData {
 }
 
 #[derive(Serialize, Deserialize)]
+struct BegunData {
+    #[serde(default)]
+    engine_run_ref: Option<EngineRunRef>,
+    #[serde(default)]
+    adapter_version: Option<Arc<str>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct EngineRunRef {
+    node: String,
+}
+
+#[derive(Deserialize)]
+struct ActorData {
+    /// Patches called it `by` once.
+    #[serde(default, alias = "by")]
+    actor: Option<Arc<str>>,
+}
+
+#[derive(Serialize, Deserialize)]
 struct RejectedData {
     #[serde(rename = "type")]
     name: String,
@@ -443,8 +466,48 @@ fn encode_data(body: &Body, plan: &Plan) -> Json {
             step_id: step.map(|step| step.name(plan)),
             payload_sha256: *payload,
         }),
+        Body::RunStarted(Some(engine)) => encode_engine(engine),
         _ => Json::trusted("{}"),
     }
+}
+
+fn encode_engine(engine: &EngineRef) -> Json {
+    text(&BegunData {
+        engine_run_ref: Some(EngineRunRef { node: engine.node.to_string() }),
+        adapter_version: Some(engine.version.clone()),
+    })
+}
+
+/// The log goes on without it rather than not at all.
+fn decode_engine(data: &str) -> Option<EngineRef> {
+    let data: BegunData = read(data).ok()?;
+    let node = data.engine_run_ref?.node.parse().ok()?;
+    Some(EngineRef { node, version: data.adapter_version? })
+}
+
+/// An object with the name of who had it happen in front of what it has.
+fn with_actor(data: Json, actor: Option<&str>) -> Json {
+    let Some(actor) = actor else { return data };
+    let rest = &data.as_str()[1..];
+    let comma = if rest == "}" { "" } else { "," };
+    Json::trusted(format!("{{\"actor\":{}{comma}{rest}", serde_json::Value::from(actor)))
+}
+
+/// Who had it happen. The log goes on without that name rather than not at all.
+fn decode_actor(row: &EventRow) -> Option<Arc<str>> {
+    let may = matches!(
+        &*row.event_type,
+        "SignalAccepted"
+            | "SignalRejected"
+            | "RunApproved"
+            | "RunPaused"
+            | "RunResumed"
+            | "RunReopened"
+            | "RunCancelled"
+            | "RunTerminated"
+            | "RunPatched"
+    );
+    may.then(|| read::<ActorData>(row.data.as_str()).ok()?.actor).flatten()
 }
 
 /// An object with an output in front of what it has.
@@ -526,6 +589,7 @@ fn encode_queued(queued: &Queued, plan: &Plan) -> Json {
                 RebuildData::Steps(steps.iter().map(|step| plan.step(*step).id.to_string()).collect())
             }
         }),
+        submitted_by: queued.submitted_by.clone(),
         payload: queued.payload.clone(),
     })
 }
@@ -538,7 +602,7 @@ fn decode_data(event_type: &str, data: &str, plan: &Plan) -> Result<Body, String
     Ok(match event_type {
         "RunQueued" => Body::RunQueued(Box::new(decode_queued(read(data)?, plan)?)),
         "RunApproved" => Body::RunApproved,
-        "RunStarted" => Body::RunStarted,
+        "RunStarted" => Body::RunStarted(decode_engine(data)),
         "RunPaused" => Body::RunPaused,
         "RunResumed" => Body::RunResumed,
         "RunCompleted" => Body::RunCompleted,
@@ -618,6 +682,7 @@ fn decode_queued(data: QueuedData, plan: &Plan) -> Result<Queued, String> {
         definition: data.definition,
         trust: data.trust,
         rebuild: data.rebuild.map(|rebuild| decode_rebuild(rebuild, plan)).transpose()?,
+        submitted_by: data.submitted_by,
     })
 }
 
@@ -786,6 +851,39 @@ mod tests {
     fn fields_of_a_later_release_are_passed_over() {
         let event = decode(&row("RunContinued", None, "{\"count\":2,\"why\":\"long\"}"), &plan()).unwrap();
         assert_eq!(event.body, Body::RunContinued { count: 2 });
+    }
+
+    #[test]
+    fn the_engine_that_began_a_run_is_read_and_need_not_be_there() {
+        let plan = plan();
+        let engine = EngineRef { node: NodeId(-7), version: "milepost/1.2.3".into() };
+        let begun = |body| Event { body, ..decode(&row("RunStarted", None, "{}"), &plan).unwrap() };
+        for body in [Body::RunStarted(None), Body::RunStarted(Some(engine))] {
+            let event = begun(body);
+            let row = encode(&event, RunId(uuid::Uuid::nil()), &plan, Timestamp(0));
+            assert_eq!(decode(&row, &plan).unwrap(), event, "{}", row.data.as_str());
+        }
+        let other = decode(&row("RunStarted", None, "{\"engine_run_ref\":{\"node\":\"?\"}}"), &plan).unwrap();
+        assert_eq!(other.body, Body::RunStarted(None), "a run goes on without it");
+    }
+
+    #[test]
+    fn who_had_it_happen_is_read_and_need_not_be_there() {
+        let plan = plan();
+        let actor = |event_type, data: &str| decode(&row(event_type, None, data), &plan).unwrap().actor;
+        assert_eq!(actor("RunPaused", "{}"), None);
+        assert_eq!(actor("SignalAccepted", "{\"type\":\"go\",\"payload\":{\"actor\":\"eve\"}}"), None);
+        let bodies = [
+            Body::RunApproved,
+            Body::RunTerminated { reason: "too dear".to_owned() },
+            Body::SignalAccepted { name: "go".to_owned(), step: None, payload: Json::trusted("{\"actor\":\"eve\"}") },
+        ];
+        for body in bodies {
+            let event =
+                Event { actor: Some("a \"b\"".into()), body, ..decode(&row("RunStarted", None, "{}"), &plan).unwrap() };
+            let row = encode(&event, RunId(uuid::Uuid::nil()), &plan, Timestamp(0));
+            assert_eq!(decode(&row, &plan).unwrap(), event, "{}", row.data.as_str());
+        }
     }
 
     #[test]

@@ -94,6 +94,8 @@ pub struct Event {
     pub signal: Option<SignalId>,
     /// The earlier event that led to this one, where it is not the one just before.
     pub parent: Option<u64>,
+    /// Who had it happen, of events that somebody's word led to ([`Body::is_asked_for`]). Nothing depends on it.
+    pub actor: Option<Arc<str>>,
     pub body: Body,
 }
 
@@ -102,7 +104,8 @@ pub enum Body {
     /// The first event of every run.
     RunQueued(Box<Queued>),
     RunApproved,
-    RunStarted,
+    /// By the engine that says so; older logs do not know which.
+    RunStarted(Option<EngineRef>),
     RunPaused,
     RunResumed,
     RunCompleted,
@@ -165,6 +168,14 @@ pub enum Body {
     },
 }
 
+/// The process that began a run. A node has its id from when it starts to when it ends, so that names one life of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineRef {
+    pub node: NodeId,
+    /// What it ran: `milepost/0.1.0`.
+    pub version: Arc<str>,
+}
+
 /// What a run is made of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Queued {
@@ -187,6 +198,8 @@ pub struct Queued {
     pub trust: Trust,
     /// Steps that run whatever is kept.
     pub rebuild: Option<Rebuild>,
+    /// Who asked for it.
+    pub submitted_by: Option<String>,
 }
 
 /// The run that an update run goes back to.
@@ -217,8 +230,6 @@ pub struct Patched {
     /// RFC 6902, as it was given. An undone patch needs none.
     pub ops: Option<Json>,
     pub message: Option<String>,
-    /// Who asked for it.
-    pub by: Option<String>,
     /// The step whose output had the patch in it.
     pub step: Option<StepRef>,
     /// The patch that this one takes back.
@@ -332,7 +343,7 @@ impl Body {
         match self {
             Body::RunQueued(_) => "RunQueued",
             Body::RunApproved => "RunApproved",
-            Body::RunStarted => "RunStarted",
+            Body::RunStarted(_) => "RunStarted",
             Body::RunPaused => "RunPaused",
             Body::RunResumed => "RunResumed",
             Body::RunCompleted => "RunCompleted",
@@ -353,13 +364,31 @@ impl Body {
         }
     }
 
+    /// Whether an event like this may be what somebody asked for, and says who it was. Others follow from what is there.
+    #[must_use]
+    pub fn is_asked_for(&self) -> bool {
+        use Body as B;
+        matches!(
+            self,
+            B::SignalAccepted { .. }
+                | B::SignalRejected { .. }
+                | B::RunApproved
+                | B::RunPaused
+                | B::RunResumed
+                | B::RunReopened
+                | B::RunCancelled { .. }
+                | B::RunTerminated { .. }
+                | B::RunPatched(_)
+        )
+    }
+
     /// The status this event gives its run, if it gives one.
     #[must_use]
     pub fn run_status(&self) -> Option<RunStatus> {
         match self {
             Body::RunQueued(queued) => Some(queued.status),
             Body::RunApproved => Some(RunStatus::Approved),
-            Body::RunStarted | Body::RunResumed | Body::RunReopened => Some(RunStatus::Running),
+            Body::RunStarted(_) | Body::RunResumed | Body::RunReopened => Some(RunStatus::Running),
             Body::RunPaused => Some(RunStatus::Paused),
             Body::RunCompleted => Some(RunStatus::Completed),
             Body::RunFailed { .. } => Some(RunStatus::Failed),

@@ -1,5 +1,6 @@
 //! Identifiers. Newtypes, so that a run's id cannot be passed where a signal's belongs.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -13,6 +14,15 @@ pub struct OrgId(pub i32);
 impl OrgId {
     /// The one org that exists until identity is set up.
     pub const DEFAULT: OrgId = OrgId(1);
+
+    /// Its name for the outside. Others than the one that exists have none but their number.
+    #[must_use]
+    pub fn slug(self) -> Cow<'static, str> {
+        match self {
+            OrgId::DEFAULT => Cow::Borrowed("default"),
+            OrgId(number) => Cow::Owned(number.to_string()),
+        }
+    }
 }
 
 macro_rules! uuid_id {

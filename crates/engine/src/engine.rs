@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use milepost_core::cache::Trust;
 use milepost_core::change::{RebuildRequest, both};
-use milepost_core::event::BaseRun;
+use milepost_core::event::{BaseRun, EngineRef};
 use milepost_core::id::{NodeId, OrgId, RunId, SignalId};
 use milepost_core::json::Json;
 use milepost_core::limits::Limits;
@@ -50,6 +50,9 @@ use crate::watch::Watchers;
 use crate::work::{self, Work, check_payload};
 use crate::workers::{LeaseKeeper, Leases, Puller, SeenWorkers};
 use crate::workflows::DocumentSource;
+
+/// What logs say that began a run.
+const VERSION: &str = concat!("milepost/", env!("CARGO_PKG_VERSION"));
 
 /// How an engine is set up.
 pub struct Config {
@@ -147,6 +150,8 @@ pub struct NewRun {
     pub trust: Trust,
     /// Steps that run whatever is kept.
     pub rebuild: Option<RebuildRequest>,
+    /// Who asks for it; kept with the run.
+    pub submitted_by: Option<String>,
 }
 
 impl Default for NewRun {
@@ -161,6 +166,7 @@ impl Default for NewRun {
             definition: None,
             trust: Trust::Open,
             rebuild: None,
+            submitted_by: None,
         }
     }
 }
@@ -289,6 +295,7 @@ impl Engine {
         let (hot, hot_tasks) = opened.map_or((Hot::default(), None), |(hot, tasks)| (hot, Some(tasks)));
         let committer = Committer::new(Parts {
             node,
+            engine: EngineRef { node, version: VERSION.into() },
             store: store.clone(),
             plans: plans.clone(),
             work: definitions.work().clone(),
@@ -625,6 +632,7 @@ impl Engine {
             base: None,
             trust: new.trust,
             rebuild: new.rebuild.map(|steps| steps.of(plan)).transpose()?,
+            submitted_by: new.submitted_by,
         })
     }
 
@@ -689,7 +697,8 @@ impl Engine {
     /// A signal with a new id, without payload.
     #[must_use]
     pub fn new_signal(name: &str) -> Signal {
-        Signal { id: SignalId(uuid::Uuid::now_v7()), name: name.to_owned(), step: None, payload: Json::trusted("{}") }
+        let id = SignalId(uuid::Uuid::now_v7());
+        Signal { id, name: name.to_owned(), step: None, payload: Json::trusted("{}"), actor: None }
     }
 
     /// Events of a run from now on. Ends when its reader falls behind; the log has everything.

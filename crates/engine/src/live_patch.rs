@@ -326,7 +326,7 @@ fn new_patch(id: SignalId, plan: Arc<Plan>, options: &PatchOptions) -> PatchRun 
         ops: None,
         rerun: options.rerun,
         message: options.message.clone(),
-        by: options.by.clone(),
+        actor: options.by.clone(),
         undoes: None,
         expected_seq: options.if_seq,
     }

@@ -46,6 +46,23 @@ pub struct RunSummary {
     pub started_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
+    /// When the last event came about.
+    pub updated_at: Timestamp,
+    /// From its start to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_duration_ms: Option<u64>,
+    /// Who asked for it; not known where nobody who has a name did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub submitted_by: Option<String>,
+    /// The engine that began it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_run_ref: Option<EngineRunRef>,
+}
+
+/// The process that began a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct EngineRunRef {
+    pub node: String,
 }
 
 /// A run's log lacks an event: what is shown is as it was before that, or cannot be made anew from the log.
@@ -172,6 +189,10 @@ impl From<&SnapshotRow> for RunSummary {
             created_at: row.created_at,
             started_at: row.started_at,
             completed_at: row.completed_at,
+            updated_at: row.updated_at,
+            total_duration_ms: row.started_at.zip(row.completed_at).map(|(from, to)| to.ms_since(from)),
+            submitted_by: row.submitted_by.clone(),
+            engine_run_ref: row.engine_node.map(|node| EngineRunRef { node: node.to_string() }),
         }
     }
 }

@@ -12,6 +12,11 @@ pub(crate) fn said() -> Option<String> {
     variable("MILEPOST_ACTOR").map(|name| name.trim().to_owned())
 }
 
+/// Who does what is done on a database alone.
+pub(crate) fn name() -> String {
+    said().unwrap_or_else(user)
+}
+
 /// The user of this machine who runs this.
 pub(crate) fn user() -> String {
     let named = ["USER", "LOGNAME", "USERNAME"].into_iter().filter_map(variable);

@@ -74,6 +74,7 @@ pub(crate) struct Summary {
     pub(crate) created_at: Timestamp,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) completed_at: Option<Timestamp>,
+    pub(crate) submitted_by: Option<String>,
 }
 
 /// The first event that a run's log lacks.
@@ -196,6 +197,9 @@ pub(crate) struct Transition {
     pub(crate) to: RunStatus,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) signal_id: Option<SignalId>,
+    /// Who had it happen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) changed_by: Option<String>,
     pub(crate) at: Timestamp,
 }
 

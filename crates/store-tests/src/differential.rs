@@ -307,6 +307,7 @@ impl World {
                 base_run: known.base_run,
                 parent_run: known.parent_run,
                 created_at: known.created_at,
+                submitted_by: submitter(run),
                 ..snapshot(run, last_seq)
             };
             let write = ProjectionWrite { release: true, ..project(projected, row) };
@@ -513,6 +514,9 @@ impl World {
             base_run: head.base_run,
             parent_run: head.parent_run,
             created_at: head.created_at,
+            submitted_by: submitter(run),
+            updated_at: at(i64::try_from(seq).expect("a small number")),
+            engine_node: self.random.once_in(2).then_some(NodeId(-7)),
             steps_done: u32::try_from(self.random.below(9)).expect("a small number"),
             error: self.random.once_in(3).then(|| Json::trusted("3")),
             // A snapshot at 0 would look like none.
@@ -614,6 +618,7 @@ impl World {
             filters.push(RunFilter { parent_run: Some(run), statuses: some.clone(), ..any.clone() });
             filters.push(RunFilter { parent_run: head.parent_run, base_run: Some(run), ..any.clone() });
             filters.extend(head.request_id.clone().map(|id| RunFilter { request_id: Some(id), ..any.clone() }));
+            filters.push(RunFilter { submitted_by: submitter(run), ..all(&head.workflow) });
             filters.push(RunFilter { before: Some(run), limit: 5, ..all(&head.workflow) });
             filters.push(RunFilter { created_from: Some(head.created_at), ..all(&head.workflow) });
             filters.push(RunFilter { created_until: Some(head.created_at), limit: 9, ..all(&head.workflow) });
@@ -679,6 +684,15 @@ impl World {
         gaps.retain(|gap| ours(&gap.run));
         assert_eq!(gaps, [], "{} has holes in a log", store.name());
         text
+    }
+}
+
+/// Always the same of one run.
+fn submitter(run: RunId) -> Option<String> {
+    match run.0.as_bytes()[15] % 3 {
+        0 => None,
+        1 => Some("ada".to_owned()),
+        _ => Some("Zoé \u{202e}'\"\\%_".to_owned()),
     }
 }
 

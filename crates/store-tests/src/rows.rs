@@ -181,6 +181,9 @@ pub fn snapshot(run: RunId, last_event_seq: u64) -> SnapshotRow {
         created_at: at(0),
         started_at: Some(at(1)),
         completed_at: None,
+        submitted_by: None,
+        updated_at: at(2),
+        engine_node: None,
     }
 }
 

@@ -538,6 +538,9 @@ fn projection(run: RunId, expected_seq: u64, seq: u64, status: RunStatus) -> Pro
             created_at: Timestamp(1),
             started_at: Some(Timestamp(1)),
             completed_at: None,
+            submitted_by: None,
+            updated_at: Timestamp(2),
+            engine_node: None,
         },
         steps: vec![StepRow {
             step_id: "shots[3]".to_owned(),

@@ -79,6 +79,9 @@ pub(crate) struct Transition {
     to: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     signal_id: Option<Uuid>,
+    /// Who had it happen; not there if it followed by itself, or if nobody who has a name did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed_by: Option<String>,
     #[schema(format = DateTime)]
     at: String,
 }
@@ -90,6 +93,7 @@ impl From<TransitionRow> for Transition {
             from: row.from.map(|status| status.to_string()),
             to: row.to.to_string(),
             signal_id: row.signal.map(|signal| signal.0),
+            changed_by: row.changed_by,
             at: row.at.to_string(),
         }
     }

@@ -31,7 +31,7 @@ pub(crate) use patch::{PatchOutlook, Patched};
 pub(crate) use plan::Plan;
 pub(crate) use run::{Run, RunSummary, Stale, Started};
 pub(crate) use secret::Secret;
-pub(crate) use step::StepDetail;
+pub(crate) use step::{Step, StepDetail};
 
 /// The schema of any JSON value.
 pub(crate) type Any = serde_json::Value;

@@ -46,6 +46,24 @@ pub(crate) struct RunSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     completed_at: Option<String>,
+    /// When the last event came about.
+    #[schema(format = DateTime)]
+    updated_at: String,
+    /// From its start to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_duration_ms: Option<u64>,
+    /// Who asked for it: the name of the token. Not there if that had none, and of children, whose parent did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    submitted_by: Option<String>,
+    /// The engine that began it; a node has its id from when it starts to when it ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine_run_ref: Option<EngineRunRef>,
+}
+
+/// The process that began a run.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct EngineRunRef {
+    node: String,
 }
 
 /// A run's log lacks an event: what is shown is as it was before that, or cannot be made anew from the log. It goes on when
@@ -112,6 +130,10 @@ impl RunSummary {
         "created_at",
         "started_at",
         "completed_at",
+        "updated_at",
+        "total_duration_ms",
+        "submitted_by",
+        "engine_run_ref",
     ];
 }
 
@@ -141,6 +163,10 @@ impl From<view::RunSummary> for RunSummary {
             created_at: run.created_at.to_string(),
             started_at: run.started_at.map(|at| at.to_string()),
             completed_at: run.completed_at.map(|at| at.to_string()),
+            updated_at: run.updated_at.to_string(),
+            total_duration_ms: run.total_duration_ms,
+            submitted_by: run.submitted_by,
+            engine_run_ref: run.engine_run_ref.map(|engine| EngineRunRef { node: engine.node }),
         }
     }
 }

@@ -29,7 +29,7 @@ impl From<milepost_core::event::ErrorInfo> for ErrorInfo {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Step {
     /// `shots`, or `shots[3]` for one item of a `foreach` step.
-    step_id: String,
+    pub(crate) step_id: String,
     skill: String,
     /// `pending`, `running`, `completed`, `failed` or `skipped`.
     status: String,

@@ -17,6 +17,7 @@ mod secrets;
 mod signals;
 mod starting;
 mod updates;
+mod who;
 mod workers;
 mod workflows;
 

@@ -40,7 +40,7 @@ async fn a_run_is_previewed_patched_and_ends_with_the_new_steps() {
     assert_eq!((&patched.body["new"], &patched.body["removed"]), (&json!(["also"]), &json!(["last"])));
     let events = api.get(&format!("/api/v1/runs/{run}/events")).await.body;
     let event = events["items"].as_array().unwrap().iter().find(|event| event["event_type"] == "RunPatched").unwrap();
-    assert_eq!((&event["data"]["message"], &event["data"]["by"]), (&json!("one more"), &json!("ada")));
+    assert_eq!((&event["data"]["message"], &event["data"]["actor"]), (&json!("one more"), &json!("ada")));
     assert_eq!((&event["data"]["ops"], &event["caused_by_signal_id"]), (&more(), &patched.body["patch_id"]));
     go(&api, &run).await;
     let view = api.get(&format!("/api/v1/runs/{run}")).await.body;

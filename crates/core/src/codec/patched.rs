@@ -17,8 +17,6 @@ struct PatchedData {
     plan_hash: Digest,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    by: Option<String>,
     /// The step that returned it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by_step: Option<String>,
@@ -59,7 +57,6 @@ pub(super) fn encode(patched: &Patched, plan: &Plan) -> Json {
         plan_before: patched.before,
         plan_hash: patched.plan,
         message: patched.message.clone(),
-        by: patched.by.clone(),
         by_step: patched.step.map(|step| step.name(plan)),
         undoes: patched.undoes,
         steps_total: patched.steps_total,
@@ -102,7 +99,6 @@ pub(super) fn decode(data: &str, plan: &Plan) -> Result<Patched, String> {
         steps_total: data.steps_total,
         ops: data.ops,
         message: data.message,
-        by: data.by,
     })
 }
 

@@ -60,7 +60,7 @@ impl RunState {
             self.status = next;
         }
         match (&event.body, event.step) {
-            (Body::RunStarted, None) => self.run_started(),
+            (Body::RunStarted(_), None) => self.run_started(),
             (Body::RunApproved | Body::RunPaused | Body::RunResumed, None) => {}
             (Body::RunReopened, None) => self.run_reopened(event),
             (Body::RunCompleted, None) => self.disarm_all(),

@@ -303,6 +303,7 @@ impl RunState {
                 "version": &*self.plan.version,
                 "priority": self.priority,
                 "created_at": self.created_at,
+                "org": self.org.slug(),
             })
         })
     }

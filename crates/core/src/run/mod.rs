@@ -51,7 +51,7 @@ use std::sync::Arc;
 
 use crate::artifact::Beyond;
 use crate::cache::Flight;
-use crate::event::{Body, ErrorInfo, Event, Lease, StepRef};
+use crate::event::{Body, EngineRef, ErrorInfo, Event, Lease, StepRef};
 use crate::id::{NodeId, RunId, SignalId};
 use crate::json::Json;
 use crate::limits::Limits;
@@ -202,6 +202,8 @@ pub struct Signal {
     pub name: String,
     pub step: Option<String>,
     pub payload: Json,
+    /// Who sends it.
+    pub actor: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -359,13 +361,21 @@ impl Rejection {
 pub struct Context<'a> {
     pub now: Timestamp,
     pub limits: &'a Limits,
+    /// Who decides, for the log.
+    engine: Option<&'a EngineRef>,
     entropy: Cell<u64>,
 }
 
 impl<'a> Context<'a> {
     #[must_use]
     pub fn new(now: Timestamp, entropy: u64, limits: &'a Limits) -> Context<'a> {
-        Context { now, limits, entropy: Cell::new(entropy) }
+        Context { now, limits, engine: None, entropy: Cell::new(entropy) }
+    }
+
+    /// The same, of this engine.
+    #[must_use]
+    pub fn of(self, engine: &'a EngineRef) -> Context<'a> {
+        Context { engine: Some(engine), ..self }
     }
 
     /// The next number drawn from the entropy that came in (splitmix64).
@@ -436,6 +446,8 @@ struct Decider<'a> {
     decision: Decision,
     /// The signal that this is about.
     signal: Option<SignalId>,
+    /// Who sent it.
+    actor: Option<Arc<str>>,
     /// What became of the patch that the attempt returned.
     prepared: Option<Result<Arc<Plan>, String>>,
     /// What the attempt leaves beyond its output.
@@ -455,6 +467,7 @@ impl<'a> Decider<'a> {
             context,
             decision,
             signal: None,
+            actor: None,
             prepared: None,
             beyond: None,
             unseen: false,
@@ -505,6 +518,7 @@ impl<'a> Decider<'a> {
             engine_attempt,
             signal: self.signal,
             parent,
+            actor: self.actor.clone().filter(|_| body.is_asked_for()),
             body,
         };
         if self.broken.is_some() {

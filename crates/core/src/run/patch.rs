@@ -31,7 +31,7 @@ pub struct PatchRun {
     /// What has ended may be changed, and runs again.
     pub rerun: bool,
     pub message: Option<String>,
-    pub by: Option<String>,
+    pub actor: Option<String>,
     /// The patch that this one takes back.
     pub undoes: Option<SignalId>,
     /// It counts only if the run still stands at this event.
@@ -77,10 +77,11 @@ impl Decider<'_> {
         let moved = self.state.moves();
         self.state.learn_plan(patch.plan.clone());
         let signal = self.signal.replace(patch.id);
+        let actor = std::mem::replace(&mut self.actor, patch.actor.as_deref().map(Arc::from));
         let kept = keeps_results(&self.state.plan);
         let awaiting: Vec<StepRef> = self.state.awaited_flights().map(|(step, _)| step).collect();
         self.emit_run(Body::RunPatched(Box::new(self.state.to_patched(patch, step, effects))));
-        self.signal = signal;
+        (self.signal, self.actor) = (signal, actor);
         let cause = self.state.last_seq;
         if kept {
             // Whatever has not begun has another key from here on.
@@ -185,7 +186,6 @@ impl RunState {
             plan: patch.plan.hash,
             ops: patch.ops,
             message: patch.message,
-            by: patch.by,
             step,
             undoes: patch.undoes,
             added: effects.added.clone(),

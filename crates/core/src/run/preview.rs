@@ -116,7 +116,7 @@ impl Starting {
         state.learn_surroundings(surroundings);
         state.scratch.timer_changes.clear();
         let mut decider = Decider::new(&mut state, context);
-        decider.emit_run(Body::RunStarted);
+        decider.emit_run(Body::RunStarted(None));
         if let Some(illegal) = decider.broken {
             return Err(Rejection::new(super::RejectionKind::Bug, "internal", illegal.to_string()));
         }

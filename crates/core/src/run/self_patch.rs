@@ -73,7 +73,7 @@ impl Decider<'_> {
             ops: Some(ops),
             rerun: false,
             message: None,
-            by: None,
+            actor: None,
             undoes: None,
             expected_seq: None,
         };

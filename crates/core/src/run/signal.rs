@@ -1,5 +1,7 @@
 //! Signals: the ones the engine knows, and names of the user's own.
 
+use std::sync::Arc;
+
 use super::state::{Buffered, REMEMBERED_SIGNALS};
 use super::step::json_fits;
 use super::{Decider, Rejection, RejectionKind, Signal};
@@ -40,6 +42,11 @@ impl Verb {
     }
 }
 
+/// The name of who does something goes into the log.
+pub(super) fn check_actor(actor: Option<&str>, most_chars: usize) -> Result<(), Rejection> {
+    actor.map_or(Ok(()), |actor| text::check_name("the name of who does this", actor, most_chars, "bad_actor"))
+}
+
 impl Decider<'_> {
     /// Whether the run has had this id before.
     ///
@@ -64,6 +71,7 @@ impl Decider<'_> {
         let verb = Verb::of(&signal.name);
         let step = self.check_signal(&signal, verb)?;
         self.signal = Some(signal.id);
+        self.actor = signal.actor.as_deref().map(Arc::from);
         if let Some(refusal) = self.refusal(verb, &signal.name, step) {
             let (name, payload) = (signal.name, Some(payload_digest(&signal.payload)));
             self.emit_run(Body::SignalRejected { name, reason: refusal.message, step, payload });
@@ -108,6 +116,7 @@ impl Decider<'_> {
         let limits = self.context.limits;
         let invalid = |code, message: String| Err(Rejection::new(RejectionKind::Invalid, code, message));
         text::check_name("the signal's type", &signal.name, limits.name_chars, "bad_signal")?;
+        check_actor(signal.actor.as_deref(), limits.name_chars)?;
         if signal.payload.len() > limits.signal_bytes {
             let message = format!(
                 "the signal's payload has {} bytes, the limit is {}; pass a reference to the data instead",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::evaluate::key_text;
+use super::signal::check_actor;
 use super::{Context, Decider, Decision, Effect, Rejection, RejectionKind, RunState};
 use crate::cache::Trust;
 use crate::canonical;
@@ -41,6 +42,8 @@ pub struct StartRun {
     pub trust: Trust,
     /// Steps that run whatever is kept.
     pub rebuild: Option<Rebuild>,
+    /// Who asks for it.
+    pub submitted_by: Option<String>,
 }
 
 impl StartRun {
@@ -72,6 +75,7 @@ impl Starting {
     /// The concurrency key has no value, or a limit is passed.
     pub fn check(request: StartRun, plan: Arc<Plan>, context: &Context<'_>) -> Result<Starting, Rejection> {
         let limits = context.limits;
+        check_actor(request.submitted_by.as_deref(), limits.name_chars)?;
         if let Some(id) = request.request_id() {
             text::check_name("the request id", id, limits.name_chars, "bad_request_id")?;
         }
@@ -143,6 +147,7 @@ impl Starting {
             engine_attempt: 0,
             signal: None,
             parent: None,
+            actor: None,
             body: Body::RunQueued(Box::new(Queued {
                 org: request.org,
                 plan_hash: plan.hash,
@@ -158,6 +163,7 @@ impl Starting {
                 definition: request.definition,
                 trust: request.trust,
                 rebuild: request.rebuild,
+                submitted_by: request.submitted_by,
             })),
         };
         let bug = |error: super::Illegal| Rejection::new(RejectionKind::Bug, "internal", error.to_string());
@@ -180,7 +186,7 @@ impl Decider<'_> {
         if self.state.slot_key.is_some() {
             self.effect(Effect::HoldSlot);
         }
-        self.emit_run(Body::RunStarted);
+        self.emit_run(Body::RunStarted(self.context.engine.cloned()));
     }
 
     fn wait_for_slot(&mut self) {
@@ -279,6 +285,7 @@ fn evaluate_key(
 ) -> Result<String, Rejection> {
     let run = serde_json::json!({
         "id": request.run, "workflow": &*plan.name, "version": &*plan.version, "priority": request.priority,
+        "org": request.org.slug(),
     });
     let scope =
         Scope { payload, run: &run, steps: &NoSteps, item: None, index: None, fuel: context.limits.expression_fuel };

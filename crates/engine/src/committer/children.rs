@@ -178,6 +178,8 @@ impl Committer {
             definition: Some(definition),
             trust,
             rebuild: None,
+            // Its parent did.
+            submitted_by: None,
         };
         self.decide_start(start, plan, None, (None, Some(with)), follow_ups);
     }

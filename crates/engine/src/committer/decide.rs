@@ -233,7 +233,7 @@ impl Committer {
         follow_ups: &mut FollowUps,
     ) -> Result<Accepted, EngineError> {
         let (now, entropy) = (self.parts.clock.now(), self.next_entropy());
-        let context = Context::new(now, entropy, &self.parts.limits);
+        let context = Context::new(now, entropy, &self.parts.limits).of(&self.parts.engine);
         let Some(entry) = self.states.get(run).filter(|entry| entry.state.org == org) else {
             self.unsure.remove(&run);
             return Err(EngineError::NoSuchRun(run));
@@ -526,5 +526,6 @@ fn stop_signal(parent: RunId, child: RunId, terminate: bool) -> Command {
         name: name.to_owned(),
         step: None,
         payload: Json::trusted(r#"{"reason":"its parent was stopped"}"#),
+        actor: None,
     })))
 }

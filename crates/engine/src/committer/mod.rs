@@ -34,6 +34,7 @@ mod states;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use milepost_core::event::EngineRef;
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::json::Json;
@@ -323,6 +324,8 @@ pub(crate) struct Committer {
 /// What a committer is made of.
 pub(crate) struct Parts {
     pub(crate) node: NodeId,
+    /// The same for the log.
+    pub(crate) engine: EngineRef,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) plans: Arc<Plans>,
     pub(crate) work: Work,

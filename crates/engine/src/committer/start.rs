@@ -26,7 +26,7 @@ impl Committer {
         let kind = RequestKind::Start { start: Box::new(start.clone()), plan: plan.clone(), at };
         let asks_request = start.request.is_some();
         let (now, entropy) = (self.parts.clock.now(), self.next_entropy());
-        let context = Context::new(now, entropy, &self.parts.limits);
+        let context = Context::new(now, entropy, &self.parts.limits).of(&self.parts.engine);
         let starting = match Starting::check(start, plan, &context) {
             Ok(starting) => starting,
             Err(rejection) => return self.start_rejected(rejection.into(), kind, reply, with, follow_ups),
@@ -53,7 +53,7 @@ impl Committer {
             _ => None,
         };
         let (now, entropy) = (at.unwrap_or_else(|| self.parts.clock.now()), self.next_entropy());
-        let context = Context::new(now, entropy, &self.parts.limits);
+        let context = Context::new(now, entropy, &self.parts.limits).of(&self.parts.engine);
         match starting.begin(held, &context) {
             Ok((state, decision)) => {
                 let (run, status, last_seq) = (state.run, state.status, state.last_seq);

@@ -109,10 +109,10 @@ impl Engine {
     ///
     /// # Errors
     /// There is no such thing (any more), or the store cannot be written.
-    pub async fn retry_delivery(&self, id: OutboxId) -> Result<Retried, EngineError> {
+    pub async fn retry_delivery(&self, id: OutboxId, actor: Option<String>) -> Result<Retried, EngineError> {
         let row = self.store.outbox().get(self.org, id).await?.ok_or(EngineError::NoSuchDelivery(id))?;
         if let (OutboxState::Dead { .. }, Some(Message::Push(order))) = (row.state, Message::read(&row)) {
-            return self.retry_step_of(id, &order).await;
+            return self.retry_step_of(id, &order, actor).await;
         }
         let retried = self.store.outbox().retry(self.org, id, self.clock.now()).await?;
         retried.ok_or(EngineError::NoSuchDelivery(id))?;
@@ -121,12 +121,18 @@ impl Engine {
     }
 
     /// The signal has the letter's id: asking twice is asking once.
-    async fn retry_step_of(&self, id: OutboxId, order: &PushOrder) -> Result<Retried, EngineError> {
+    async fn retry_step_of(
+        &self,
+        id: OutboxId,
+        order: &PushOrder,
+        actor: Option<String>,
+    ) -> Result<Retried, EngineError> {
         let signal = Signal {
             id: SignalId(id.0),
             name: "RETRY_STEP".to_owned(),
             step: Some(order.step_id.to_string()),
             payload: Json::trusted("{}"),
+            actor,
         };
         let (status, reason) = match self.signal(order.token.run, signal).await {
             Ok(_) => ("step_retried", None),

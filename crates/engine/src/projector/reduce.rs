@@ -61,6 +61,10 @@ impl Projection {
             created_at: head.created_at,
             started_at: head.started_at,
             completed_at: head.completed_at,
+            // The log would say it.
+            submitted_by: None,
+            updated_at: head.completed_at.or(head.started_at).unwrap_or(head.created_at),
+            engine_node: None,
         };
         Projection { snapshot: Some(snapshot), ..Projection::default() }
     }
@@ -132,6 +136,9 @@ impl Projection {
                 created_at: event.at,
                 started_at: None,
                 completed_at: None,
+                submitted_by: queued.submitted_by.clone(),
+                updated_at: event.at,
+                engine_node: None,
             });
         }
         if let Some(step) = event.step {
@@ -139,7 +146,7 @@ impl Projection {
         }
         if let Some(snapshot) = &mut self.snapshot {
             apply_run(snapshot, event);
-            snapshot.last_event_seq = event.seq;
+            (snapshot.last_event_seq, snapshot.updated_at) = (event.seq, event.at);
         }
         match &event.body {
             Body::StepRetryScheduled { reset, .. } => {
@@ -279,6 +286,9 @@ fn open_again(row: &mut StepRow) {
 }
 
 fn apply_run(snapshot: &mut SnapshotRow, event: &Event) {
+    if let Body::RunStarted(Some(engine)) = &event.body {
+        snapshot.engine_node = Some(engine.node);
+    }
     let Some(status) = event.body.run_status() else { return };
     snapshot.status = status;
     if status == RunStatus::Running && snapshot.started_at.is_none() {

@@ -101,7 +101,7 @@ pub(super) mod tests {
         let error = ErrorInfo::fatal("x", "x");
         let bodies = [
             Body::RunApproved,
-            Body::RunStarted,
+            Body::RunStarted(None),
             Body::RunPaused,
             Body::RunResumed,
             Body::RunCompleted,

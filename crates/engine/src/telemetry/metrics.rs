@@ -207,7 +207,7 @@ macro_rules! by_event_type {
 by_event_type! {
     run_queued: Body::RunQueued(_) => "RunQueued",
     run_approved: Body::RunApproved => "RunApproved",
-    run_started: Body::RunStarted => "RunStarted",
+    run_started: Body::RunStarted(_) => "RunStarted",
     run_paused: Body::RunPaused => "RunPaused",
     run_resumed: Body::RunResumed => "RunResumed",
     run_completed: Body::RunCompleted => "RunCompleted",

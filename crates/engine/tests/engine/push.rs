@@ -234,12 +234,12 @@ async fn what_was_tried_in_vain_is_a_dead_letter_and_its_step_can_be_retried(hom
     assert_eq!(findings.iter().map(|finding| finding.code).collect::<Vec<_>>(), ["dead_letters"]);
 
     receiver.answer_from_now_on(Reply::output(&json!("at last")));
-    let retried = engine.retry_delivery(dead.id).await.unwrap();
+    let retried = engine.retry_delivery(dead.id, None).await.unwrap();
     assert_eq!(retried.status, "step_retried");
     assert_eq!(ended(&engine, run).await, RunStatus::Completed);
     assert_eq!(output(&engine.run(run).await.unwrap(), "a"), json!("at last"));
     empty(&engine).await;
-    let gone = engine.retry_delivery(dead.id).await;
+    let gone = engine.retry_delivery(dead.id, None).await;
     assert!(matches!(gone, Err(EngineError::NoSuchDelivery(_))), "{gone:?}");
     sound(&engine, run).await;
 }

@@ -24,6 +24,8 @@ pub(crate) struct RunFilter {
     pub(crate) request_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) base_run_id: Option<RunId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) submitted_by: Option<String>,
 }
 
 fn with_commas<S: Serializer>(statuses: &[RunStatus], serializer: S) -> Result<S::Ok, S::Error> {

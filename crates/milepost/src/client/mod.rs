@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::backend::caller_trace;
+use crate::person;
 use crate::target::Server;
 pub(crate) use error::refusal;
 
@@ -33,6 +34,9 @@ impl Client {
         let mut sdk = milepost_sdk::Client::new(&server.url).map_err(|error| refusal(&server, error))?;
         if let Some(token) = &server.token {
             sdk = sdk.with_token(token);
+        }
+        if let Some(actor) = person::said() {
+            sdk = sdk.with_actor(actor);
         }
         if let Some(trace) = caller_trace() {
             sdk = sdk.with_traceparent(trace.to_string());

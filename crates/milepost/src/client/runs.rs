@@ -96,6 +96,7 @@ fn list_query(filter: &RunFilter, cursor: Option<RunId>, limit: u32) -> Vec<(&'s
         ("created_before", filter.created_before.map(|at| at.to_string())),
         ("request_id", filter.request_id.clone()),
         ("base_run_id", filter.base_run_id.map(|run| run.to_string())),
+        ("submitted_by", filter.submitted_by.clone()),
         ("cursor", cursor.map(|run| run.to_string())),
         ("limit", Some(limit.to_string())),
     ];

@@ -27,8 +27,7 @@ pub(super) struct MoverFlags {
 
 impl ActorFlag {
     pub(super) fn read(&self) -> anyhow::Result<Mover> {
-        let actor = self.actor.as_ref().map(|name| name.trim().to_owned()).or_else(person::said);
-        let actor = Some(actor.unwrap_or_else(person::user));
+        let actor = Some(self.actor.as_ref().map_or_else(person::name, |name| name.trim().to_owned()));
         if actor.as_ref().is_some_and(|name| name.is_empty() || name.contains(char::is_control)) {
             let message = "your name is empty or has control characters in it; say --as NAME";
             return Err(Refusal::new("bad_actor", message).into());

@@ -66,7 +66,11 @@ pub(crate) fn print_all(view: &Run, transitions: &[Transition]) {
     table::heading("transitions:");
     for change in transitions {
         let from = change.from.map_or("", RunStatus::as_str);
-        let by = change.signal_id.map(|signal| format!("  by signal {signal}")).unwrap_or_default();
+        let by = match (&change.changed_by, change.signal_id) {
+            (Some(name), _) => format!("  by {name}"),
+            (None, Some(signal)) => format!("  by signal {signal}"),
+            (None, None) => String::new(),
+        };
         let arrow = if from.is_empty() { String::new() } else { format!("{from} → ") };
         crate::print_line(&format!("  {} #{} {arrow}{}{by}", change.at, change.run_seq, table::run_status(change.to)));
     }
@@ -95,6 +99,9 @@ fn print_head(run: &Summary) {
     }
     if let Some((from, to)) = run.started_at.zip(run.completed_at) {
         line("took", &time::span(to.ms_since(from)));
+    }
+    if let Some(name) = &run.submitted_by {
+        line("started by", name);
     }
     if let Some(parent) = run.parent_run_id {
         line("parent", &parent.to_string());

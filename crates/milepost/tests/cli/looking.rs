@@ -161,7 +161,7 @@ fn a_document_from_standard_input_runs() {
 fn the_same_request_gives_the_same_run() {
     let place = Place::new();
     let first = place.run_json(&example("chain.yaml"), &["--request-id", "order-7", "--priority", "-3"]);
-    let again = place.run_json(&example("chain.yaml"), &["--request-id", "order-7"]);
+    let again = place.run_json(&example("chain.yaml"), &["--request-id", "order-7", "--priority", "-3"]);
     assert_eq!(first["run_id"], again["run_id"]);
     assert_eq!(again["priority"], -3);
     assert_eq!(place.stored_runs(), 1);
@@ -343,4 +343,38 @@ fn a_run_whose_log_has_a_gap_is_shown_as_it_was_before() {
     assert_eq!(followed.code, 0, "{}", followed.err);
     assert!(followed.err.contains("the log lacks event 3"), "{}", followed.err);
     assert!(followed.out.contains("RunCompleted"), "{}", followed.out);
+}
+
+#[test]
+fn runs_say_who_started_them() {
+    let place = Place::new();
+    let by = |name: &str, args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("MILEPOST_ACTOR", name);
+        super::Ran::from(command.output().unwrap())
+    };
+    let document = example("chain.yaml");
+    for name in ["ada", "bob"] {
+        assert_eq!(by(name, &["run", &document]).code, 0);
+    }
+    let found = place.json(&["runs", "list", "--submitted-by", "ada"]);
+    let found: Vec<&Value> = found["items"].as_array().unwrap().iter().map(|run| &run["submitted_by"]).collect();
+    assert_eq!(found, ["ada"]);
+    let shown = place.run(&["runs", "show", "last"]).out;
+    assert!(shown.contains("started by") && shown.contains("bob"), "{shown}");
+    let run = place.json(&["runs", "show", "last"]);
+    assert!(run["total_duration_ms"].is_u64() && run["updated_at"] == run["completed_at"], "{run}");
+    assert!(run["engine_run_ref"]["node"].is_string(), "{run}");
+    let held = place.file("held.yaml", "name: held\napproval: true\nsteps: {a: {skill: noop}}\n");
+    let running = place.start(&["run", &held]);
+    super::processes::eventually("the run is there", || {
+        (place.json(&["runs", "list"])["items"][0]["workflow"] == "held").then_some(())
+    });
+    assert_eq!(by("cyd", &["runs", "approve", "last"]).code, 0);
+    assert_eq!(super::finish(running).code, 0);
+    let events = place.json(&["runs", "events", "last"]);
+    let approved = events["items"].as_array().unwrap().iter().find(|event| event["event_type"] == "RunApproved");
+    assert_eq!(approved.unwrap()["data"]["actor"], "cyd");
+    let shown = place.run(&["runs", "show", "last"]).out;
+    assert!(shown.contains("pending → approved  by cyd"), "{shown}");
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,6 +27,7 @@ pub use stream::{EventStream, Seen};
 /// Where `milepost dev` listens unless it is told otherwise.
 pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:7400";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const ACTOR: &str = "milepost-actor";
 /// For everything but streams.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -44,6 +45,7 @@ struct Inner {
     url: String,
     token: Option<String>,
     traceparent: Option<String>,
+    actor: Option<String>,
 }
 
 impl Client {
@@ -59,7 +61,7 @@ impl Client {
             builder = builder.no_proxy();
         }
         let http = builder.build().map_err(|error| Error::Setup(error.to_string()))?;
-        let inner = Inner { http, base, url: url.to_owned(), token: None, traceparent: None };
+        let inner = Inner { http, base, url: url.to_owned(), token: None, traceparent: None, actor: None };
         Ok(Client { inner: Arc::new(inner) })
     }
 
@@ -87,6 +89,13 @@ impl Client {
     #[must_use]
     pub fn with_traceparent(mut self, traceparent: impl Into<String>) -> Client {
         Arc::make_mut(&mut self.inner).traceparent = Some(traceparent.into());
+        self
+    }
+
+    /// Who does what is asked for, to a server that asks for no token (`milepost dev`); others go by the name of the token.
+    #[must_use]
+    pub fn with_actor(mut self, name: impl Into<String>) -> Client {
+        Arc::make_mut(&mut self.inner).actor = Some(name.into());
         self
     }
 
@@ -197,6 +206,9 @@ impl Client {
         if let Some(trace) = &self.inner.traceparent {
             request = request.header("traceparent", trace);
         }
+        if let Some(actor) = &self.inner.actor {
+            request = request.header(ACTOR, actor);
+        }
         match &self.inner.token {
             Some(token) => request.bearer_auth(token),
             None => request,
@@ -234,8 +246,15 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// They take the place of those that every request has. One that cannot be a header fails the request when it is sent.
 fn with_headers(request: RequestBuilder, headers: &[(&str, String)]) -> RequestBuilder {
-    headers.iter().fold(request, |request, (name, value)| request.header(*name, value))
+    headers.iter().fold(request, |request, (name, value)| {
+        let header = HeaderName::try_from(*name).ok().zip(HeaderValue::try_from(value).ok());
+        match header {
+            Some(header) => request.headers(HeaderMap::from_iter([header])),
+            None => request.header(*name, value),
+        }
+    })
 }
 
 fn json(request: RequestBuilder, body: Vec<u8>) -> RequestBuilder {

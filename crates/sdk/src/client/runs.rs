@@ -71,6 +71,8 @@ pub struct RunFilter {
     pub request_id: Option<String>,
     pub base_run_id: Option<RunId>,
     pub parent_run_id: Option<RunId>,
+    /// Who asked for them.
+    pub submitted_by: Option<String>,
     pub created_after: Option<Timestamp>,
     pub created_before: Option<Timestamp>,
 }
@@ -84,6 +86,7 @@ impl RunFilter {
             ("request_id", self.request_id.clone()),
             ("base_run_id", self.base_run_id.map(|run| run.to_string())),
             ("parent_run_id", self.parent_run_id.map(|run| run.to_string())),
+            ("submitted_by", self.submitted_by.clone()),
             ("created_after", self.created_after.map(|at| at.to_string())),
             ("created_before", self.created_before.map(|at| at.to_string())),
             ("cursor", cursor.map(ToOwned::to_owned)),
@@ -116,6 +119,23 @@ impl Client {
     /// There is no such step, or the server does not answer.
     pub async fn step(&self, run: RunId, step_id: &str) -> Result<Step, Error> {
         self.get(&["runs", &run.to_string(), "steps", step_id], &[]).await
+    }
+
+    /// The steps of a run in any of these statuses (all if none is named), page by page.
+    ///
+    /// # Errors
+    /// There is no such run, or the server does not answer.
+    pub async fn steps(
+        &self,
+        run: RunId,
+        status: &[&str],
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<Step>, Error> {
+        let mut query = vec![("limit", limit.to_string())];
+        query.extend((!status.is_empty()).then(|| ("status", status.join(","))));
+        query.extend(cursor.map(|cursor| ("cursor", cursor.to_owned())));
+        self.get(&["runs", &run.to_string(), "steps"], &query).await
     }
 
     /// Runs, newest first.

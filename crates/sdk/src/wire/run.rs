@@ -78,6 +78,12 @@ pub struct RunSummary {
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub completed_at: Option<Timestamp>,
+    /// When the last event came about.
+    pub updated_at: Option<Timestamp>,
+    /// From its start to its end.
+    pub total_duration_ms: Option<u64>,
+    /// Who asked for it: the name of a token.
+    pub submitted_by: Option<String>,
 }
 
 /// The run's log lacks an event: what is shown is as it was before that.

@@ -243,6 +243,13 @@ async fn projections_are_taken_or_refused(store: &dyn Store, text: &str) {
             }),
         ),
         (
+            "run_snapshots.submitted_by",
+            Box::new({
+                let submitted_by = text();
+                move |run, step| (SnapshotRow { submitted_by: Some(submitted_by.clone()), ..run }, step)
+            }),
+        ),
+        (
             "run_snapshots.error",
             Box::new({
                 let error = quoted.clone();
@@ -379,6 +386,10 @@ async fn nothing_is_found_under_it(store: &dyn Store, text: &str) {
     taken(
         "list by request",
         store.list_runs(ORG, &RunFilter { request_id: Some(name.clone()), ..filter.clone() }).await,
+    );
+    taken(
+        "list by submitter",
+        store.list_runs(ORG, &RunFilter { submitted_by: Some(name.clone()), ..filter.clone() }).await,
     );
     taken("count", store.count_matching(ORG, &RunFilter { workflow: Some(name.clone()), ..filter }, 10).await);
     taken("events of a step", store.step_events(ORG, run, &name, 0, 10).await);

@@ -1,6 +1,6 @@
 //! Lists of runs, newest first, by every filter.
 
-use milepost_core::id::{OrgId, RunId};
+use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_store::Store;
@@ -16,6 +16,7 @@ pub(super) async fn check(store: &dyn Store) {
     a_span_of_time_is_exact(store).await;
     a_request_id_names_one_run_of_each_workflow(store).await;
     children_and_updates_are_found_by_what_they_come_from(store).await;
+    runs_are_found_by_who_started_them(store).await;
     filters_are_put_together(store).await;
     open_runs_are_counted_by_status(store).await;
 }
@@ -185,6 +186,39 @@ async fn children_and_updates_are_found_by_what_they_come_from(store: &dyn Store
     assert_eq!(list(store, &RunFilter { base_run: Some(parent), ..of_base }).await, []);
 }
 
+async fn runs_are_found_by_who_started_them(store: &dyn Store) {
+    let (ada, bob, workflow) = (unique("Ada \u{fc}"), unique("bob"), unique("workflow"));
+    let runs: Vec<RunId> = (0..6).map(|_| new_run()).collect();
+    for (index, run) in runs.iter().enumerate() {
+        let row = SnapshotRow {
+            submitted_by: [Some(ada.clone()), Some(bob.clone()), None][index % 3].clone(),
+            status: if index < 3 { Completed } else { Failed },
+            engine_node: (index < 3).then_some(NodeId(i64::MIN)),
+            updated_at: at(9),
+            ..snapshot(*run, 1)
+        };
+        put(store, 0, row).await;
+    }
+    let of = |name: &str| RunFilter { submitted_by: Some(name.to_owned()), limit: 9, ..RunFilter::default() };
+    assert_eq!(list(store, &of(&ada)).await, [runs[3], runs[0]], "newest first");
+    assert_eq!(list(store, &RunFilter { limit: 1, before: Some(runs[3]), ..of(&ada) }).await, [runs[0]]);
+    assert_eq!(list(store, &RunFilter { statuses: vec![Failed], ..of(&bob) }).await, [runs[4]]);
+    assert_eq!(list(store, &RunFilter { workflow: Some(workflow), ..of(&bob) }).await, []);
+    assert_eq!(list(store, &RunFilter { workflow: Some("render".to_owned()), ..of(&bob) }).await, [runs[4], runs[1]]);
+    assert_eq!(list(store, &of(&ada.to_uppercase())).await, [], "a name is written in one way");
+    assert_eq!(list(store, &of("")).await, []);
+    assert_eq!(store.count_matching(ORG, &of(&ada), 9).await.unwrap(), 2);
+    assert_eq!(store.list_runs(OrgId(2), &of(&ada)).await.unwrap(), []);
+
+    // Who started a run stays as it was; the rest follows its events.
+    let changed = SnapshotRow { updated_at: at(11), engine_node: Some(NodeId(3)), ..snapshot(runs[0], 2) };
+    put(store, 1, SnapshotRow { submitted_by: Some(ada.clone()), ..changed }).await;
+    let row = store.snapshot(ORG, runs[0]).await.unwrap().unwrap();
+    assert_eq!((row.submitted_by, row.updated_at, row.engine_node), (Some(ada), at(11), Some(NodeId(3))));
+    let row = store.snapshot(ORG, runs[5]).await.unwrap().unwrap();
+    assert_eq!((row.submitted_by, row.updated_at, row.engine_node), (None, at(9), None));
+}
+
 async fn filters_are_put_together(store: &dyn Store) {
     let (workflow, parent, request) = (unique("workflow"), new_run(), unique("request"));
     let (run, other) = (run_at(1_750_000_000_000), run_at(1_750_000_000_001));
@@ -194,7 +228,7 @@ async fn filters_are_put_together(store: &dyn Store) {
         let request_id = (run != other).then(|| request.clone());
         let row =
             SnapshotRow { workflow, parent_run: Some(parent), base_run: Some(parent), request_id, ..snapshot(run, 1) };
-        put(store, 0, row).await;
+        put(store, 0, SnapshotRow { submitted_by: Some("ada".to_owned()), ..row }).await;
     }
     let all = RunFilter {
         statuses: vec![Running],
@@ -204,6 +238,7 @@ async fn filters_are_put_together(store: &dyn Store) {
         request_id: Some(request),
         base_run: Some(parent),
         parent_run: Some(parent),
+        submitted_by: Some("ada".to_owned()),
         before: Some(other),
         limit: 5,
     };
@@ -219,6 +254,7 @@ async fn filters_are_put_together(store: &dyn Store) {
         RunFilter { created_until: Some(at(0)), ..all.clone() },
         RunFilter { base_run: Some(run), ..all.clone() },
         RunFilter { parent_run: Some(run), ..all.clone() },
+        RunFilter { submitted_by: Some("bob".to_owned()), ..all.clone() },
         RunFilter { before: Some(run), ..all.clone() },
     ] {
         assert_eq!(list(store, &wrong).await, [], "{wrong:?}");

@@ -195,8 +195,9 @@ async fn transitions_are_read_from_the_log(store: &dyn Store) {
         "RunTerminated",
     ];
     let mut events: Vec<EventRow> = (1..).zip(types).map(|(seq, event_type)| event(run, seq, event_type)).collect();
-    events[0].data = Json::trusted(r#"{"status":"pending"}"#);
+    events[0].data = Json::trusted(r#"{"status":"pending","submitted_by":"ada"}"#);
     events[4].signal = Some(signal);
+    events[4].data = Json::trusted(r#"{"actor":"bob \"b\" Zoé"}"#);
     let length = events.len() as u64;
     written(store, RunWrite { events, ..start(run, length) }).await;
     let found = store.transitions(ORG, run).await.unwrap();
@@ -218,10 +219,28 @@ async fn transitions_are_read_from_the_log(store: &dyn Store) {
         from,
         to,
         signal: (seq == 5).then_some(signal),
+        changed_by: match seq {
+            1 => Some("ada".to_owned()),
+            5 => Some("bob \"b\" Zoé".to_owned()),
+            _ => None,
+        },
         at: event(run, seq, "").emitted_at,
     };
     assert_eq!(found, expected.map(row));
     assert_eq!(store.transitions(ORG, new_run()).await.unwrap(), []);
+
+    // Steps of a run that is cancelled may end later, and so does it: whoever cancelled it changed it.
+    let run = new_run();
+    let types = ["RunQueued", "SignalAccepted", "SignalAccepted", "SignalAccepted", "RunCancelled"];
+    let mut events: Vec<EventRow> = (1..).zip(types).map(|(seq, event_type)| event(run, seq, event_type)).collect();
+    events[1].data = Json::trusted(r#"{"type":"go","payload":1,"actor":"ada"}"#);
+    events[2].data = Json::trusted(r#"{"type":"CANCEL","payload":{"actor":"eve"},"actor":"bob"}"#);
+    events[3].data = Json::trusted(r#"{"type":"go","payload":{"type":"CANCEL"},"actor":"eve"}"#);
+    events[4].data = Json::trusted(r#"{"reason":"cancelled"}"#);
+    written(store, RunWrite { events, ..start(run, 5) }).await;
+    let found = store.transitions(ORG, run).await.unwrap();
+    let whose: Vec<Option<&str>> = found.iter().map(|row| row.changed_by.as_deref()).collect();
+    assert_eq!(whose, [None, Some("bob")]);
 }
 
 async fn a_run_is_read_in_one_go(store: &dyn Store) {

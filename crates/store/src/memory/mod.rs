@@ -76,6 +76,22 @@ fn status_after(event: &EventRow) -> Option<RunStatus> {
     })
 }
 
+/// Who had a change happen. Of a run that was cancelled, and whose steps ended later, the signal says it.
+fn changed_by(events: &BTreeMap<(Key, u64), EventRow>, key: Key, event: &EventRow) -> Option<String> {
+    let text = |event: &EventRow, field: &str| Some(event.data.to_value().get(field)?.as_str()?.to_owned());
+    let asked = || {
+        let before =
+            of_run(events, key).filter(|(seq, other)| *seq < event.seq && other.event_type == "SignalAccepted");
+        let stops = |other: &EventRow| text(other, "type").is_some_and(|name| name == "CANCEL" || name == "REJECT");
+        before.filter(|(_, other)| stops(other)).last().and_then(|(_, other)| text(other, "actor"))
+    };
+    match event.event_type.as_ref() {
+        "RunQueued" => text(event, "submitted_by"),
+        "RunCancelled" => text(event, "actor").or_else(asked),
+        _ => text(event, "actor"),
+    }
+}
+
 struct MemoryTransaction {
     tables: Arc<Mutex<Tables>>,
     _writing: OwnedMutexGuard<()>,
@@ -369,7 +385,8 @@ impl Store for MemoryStore {
         let changes = of_run(&tables.events, (org, run)).filter_map(|(seq, event)| {
             let to = status_after(event)?;
             let from = from.replace(to);
-            Some(TransitionRow { seq, from, to, signal: event.signal, at: event.emitted_at })
+            let changed_by = changed_by(&tables.events, (org, run), event);
+            Some(TransitionRow { seq, from, to, signal: event.signal, changed_by, at: event.emitted_at })
         });
         Ok(changes.collect())
     }

@@ -31,7 +31,7 @@ pub(super) const SLOT: &str = "org_id, run_id, slot_key, holding, slot_limit, pr
 
 pub(super) const SNAPSHOT: &str = "org_id, run_id, workflow, workflow_version, status, last_event_seq, request_id, \
      base_run_id, parent_run_id, priority, steps_total, steps_done, steps_failed, error, created_at, started_at, \
-     completed_at";
+     completed_at, submitted_by, updated_at, engine_node";
 
 pub(super) const STEP: &str = "step_id, skill, status, skip_reason, logical_attempt, engine_attempt, input_hash, \
      output_seq, error, started_at, ended_at";
@@ -140,6 +140,7 @@ pub(super) fn slot(row: &Row) -> Result<SlotRow> {
 /// Columns as in [`SNAPSHOT`].
 pub(super) fn snapshot(row: &Row) -> Result<SnapshotRow> {
     let (org, id) = org_run(row, 0)?;
+    let (created_at, started_at, completed_at) = (Timestamp(col(row, 14)?), moment(row, 15)?, moment(row, 16)?);
     Ok(SnapshotRow {
         org,
         run: id,
@@ -155,9 +156,12 @@ pub(super) fn snapshot(row: &Row) -> Result<SnapshotRow> {
         steps_done: count(col(row, 11)?)?,
         steps_failed: count(col(row, 12)?)?,
         error: json(row, 13)?,
-        created_at: Timestamp(col(row, 14)?),
-        started_at: moment(row, 15)?,
-        completed_at: moment(row, 16)?,
+        created_at,
+        started_at,
+        completed_at,
+        submitted_by: col(row, 17)?,
+        updated_at: SnapshotRow::updated_or(moment(row, 18)?, (created_at, started_at, completed_at)),
+        engine_node: col::<Option<i64>>(row, 19)?.map(NodeId),
     })
 }
 

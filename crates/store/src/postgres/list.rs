@@ -23,7 +23,7 @@ type Parameter<'a> = &'a (dyn ToSql + Sync);
 fn rows(way: Way, columns: &str) -> String {
     const REST: &str = "s.org_id = $1 AND s.created_at >= $4 AND s.created_at < $5
         AND ($8::text IS NULL OR s.workflow = $8) AND ($9::uuid IS NULL OR s.base_run_id = $9)
-        AND ($10::uuid IS NULL OR s.parent_run_id = $10)";
+        AND ($10::uuid IS NULL OR s.parent_run_id = $10) AND ($12::text IS NULL OR s.submitted_by = $12)";
     let range = match way {
         Way::All => "s.run_id >= $2 AND s.run_id < $3 ORDER BY s.run_id DESC".to_owned(),
         Way::Request => "s.run_id = q.run_id".to_owned(),
@@ -31,6 +31,7 @@ fn rows(way: Way, columns: &str) -> String {
         Way::Workflow => along("s.workflow = $8"),
         Way::Base => along("s.base_run_id = $9"),
         Way::Parent => along("s.parent_run_id = $10"),
+        Way::Submitter => along("s.submitted_by = $12"),
     };
     let asked = if way == Way::Request { "" } else { "AND $11::text IS NULL" };
     let found = format!("FROM run_snapshots AS s WHERE {REST} {asked} AND {range} LIMIT $6");
@@ -77,6 +78,7 @@ struct Values<'f> {
     base_run: Option<Uuid>,
     parent_run: Option<Uuid>,
     request_id: Option<&'f str>,
+    submitted_by: Option<&'f str>,
 }
 
 impl<'f> Values<'f> {
@@ -96,10 +98,11 @@ impl<'f> Values<'f> {
             base_run: filter.base_run.map(|run| run.0),
             parent_run: filter.parent_run.map(|run| run.0),
             request_id: filter.request_id.as_deref(),
+            submitted_by: filter.submitted_by.as_deref(),
         }
     }
 
-    fn parameters(&self) -> [Parameter<'_>; 11] {
+    fn parameters(&self) -> [Parameter<'_>; 12] {
         [
             &self.org,
             &self.ids.0,
@@ -112,6 +115,7 @@ impl<'f> Values<'f> {
             &self.base_run,
             &self.parent_run,
             &self.request_id,
+            &self.submitted_by,
         ]
     }
 }
@@ -183,6 +187,7 @@ mod tests {
             text(values.base_run.map(|run| run.to_string())),
             text(values.parent_run.map(|run| run.to_string())),
             text(values.request_id.map(str::to_owned)),
+            text(values.submitted_by.map(str::to_owned)),
         ]
     }
 
@@ -203,6 +208,10 @@ mod tests {
             (
                 RunFilter { parent_run: Some(RunId(BASE)), statuses: some, ..all.clone() },
                 "org_id_parent_run_id_status_run_id_idx",
+            ),
+            (
+                RunFilter { submitted_by: Some("ada".to_owned()), ..all.clone() },
+                "org_id_submitted_by_status_run_id_idx",
             ),
             (RunFilter { request_id: Some("r".to_owned()), ..all }, "pkey"),
         ];

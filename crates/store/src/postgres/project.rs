@@ -69,13 +69,14 @@ static WRITE: LazyLock<String> = LazyLock::new(|| {
         "WITH projected AS MATERIALIZED (
     SELECT * FROM unnest($1::int4[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::int8[], $7::text[], $8::uuid[],
                          $9::uuid[], $10::int4[], $11::int4[], $12::int4[], $13::int4[], $14::text[], $15::int8[],
-                         $16::int8[], $17::int8[], $18::int8[], $19::bool[])
+                         $16::int8[], $17::int8[], $18::text[], $19::int8[], $20::int8[], $21::int8[], $22::bool[])
         AS p ({SNAPSHOT}, expected_seq, release)
 ), updated AS (
     UPDATE run_snapshots AS s
     SET status = p.status, last_event_seq = p.last_event_seq, priority = p.priority, steps_total = p.steps_total,
         steps_done = p.steps_done, steps_failed = p.steps_failed, error = p.error, started_at = p.started_at,
-        completed_at = p.completed_at, workflow_version = p.workflow_version
+        completed_at = p.completed_at, workflow_version = p.workflow_version, updated_at = p.updated_at,
+        engine_node = p.engine_node
     FROM projected AS p
     WHERE s.run_id = p.run_id AND s.org_id = p.org_id AND s.last_event_seq = p.expected_seq
     RETURNING s.run_id
@@ -88,8 +89,8 @@ static WRITE: LazyLock<String> = LazyLock::new(|| {
     SELECT run_id FROM updated UNION ALL SELECT run_id FROM inserted
 ), stepped AS (
     INSERT INTO run_steps (org_id, run_id, {STEP})
-    SELECT t.* FROM unnest($20::int4[], $21::uuid[], $22::text[], $23::text[], $24::text[], $25::text[], $26::int4[],
-                           $27::int4[], $28::bytea[], $29::int8[], $30::text[], $31::int8[], $32::int8[])
+    SELECT t.* FROM unnest($23::int4[], $24::uuid[], $25::text[], $26::text[], $27::text[], $28::text[], $29::int4[],
+                           $30::int4[], $31::bytea[], $32::int8[], $33::text[], $34::int8[], $35::int8[])
         AS t (org_id, run_id, {STEP})
     WHERE (t.run_id IN (SELECT run_id FROM written)) IS TRUE
     ON CONFLICT (run_id, step_id, org_id) DO UPDATE
@@ -113,7 +114,7 @@ async fn write(connection: &Object, writes: &[&ProjectionWrite]) -> Result<HashS
         writes.iter().map(|write| field(write)).collect()
     }
     let steps = Steps::of(writes);
-    let parameters: [&(dyn ToSql + Sync); 32] = [
+    let parameters: [&(dyn ToSql + Sync); 35] = [
         &all(writes, |w| w.org.0),
         &all(writes, |w| w.run.0),
         &all(writes, |w| w.snapshot.workflow.as_str()),
@@ -131,6 +132,9 @@ async fn write(connection: &Object, writes: &[&ProjectionWrite]) -> Result<HashS
         &all(writes, |w| w.snapshot.created_at.0),
         &all(writes, |w| w.snapshot.started_at.map(|at| at.0)),
         &all(writes, |w| w.snapshot.completed_at.map(|at| at.0)),
+        &all(writes, |w| w.snapshot.submitted_by.as_deref()),
+        &all(writes, |w| w.snapshot.updated_at.0),
+        &all(writes, |w| w.snapshot.engine_node.map(|node| node.0)),
         &all(writes, |w| int8(w.expected_seq)),
         &all(writes, |w| w.release),
         &steps.org,
@@ -238,7 +242,7 @@ mod tests {
     async fn one_projection_is_found_by_its_key_however_many_there_are() {
         let client = client().await;
         let nobody = vec!["1".to_owned(), format!("'{}'", Uuid::nil())];
-        let none = vec!["'{}'".to_owned(); 32];
+        let none = vec!["'{}'".to_owned(); 35];
         for fill in ["SELECT", ALIKE] {
             client.batch_execute(fill).await.unwrap();
             for (sql, values) in [(snapshot_of_run(), &nobody), (WRITE.clone(), &none)] {

@@ -144,8 +144,8 @@ pub(super) async fn events_by_key(
 }
 
 pub(super) async fn transitions(connection: &Object, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>> {
-    let sql = "SELECT run_seq, from_status, to_status, caused_by_signal_id, emitted_at FROM run_state_transitions
-               WHERE org_id = $1 AND run_id = $2 ORDER BY run_seq";
+    let sql = "SELECT run_seq, from_status, to_status, caused_by_signal_id, emitted_at, changed_by
+               FROM run_state_transitions WHERE org_id = $1 AND run_id = $2 ORDER BY run_seq";
     let rows = query(connection, sql, &[&org.0, &run.0]).await?;
     rows.iter()
         .map(|row| {
@@ -155,6 +155,7 @@ pub(super) async fn transitions(connection: &Object, org: OrgId, run: RunId) -> 
                 to: columns::word(col(row, 2)?)?,
                 signal: col::<Option<Uuid>>(row, 3)?.map(milepost_core::id::SignalId),
                 at: Timestamp(col(row, 4)?),
+                changed_by: col(row, 5)?,
             })
         })
         .collect()

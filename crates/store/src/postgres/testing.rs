@@ -52,9 +52,9 @@ impl Plan {
 /// A month of runs that are all alike, which is when the planner sees no use in an index by what they have in common.
 pub(super) const ALIKE: &str = "
     INSERT INTO run_snapshots (org_id, run_id, workflow, workflow_version, status, last_event_seq, priority, steps_total,
-        steps_done, steps_failed, created_at, started_at, completed_at, base_run_id, parent_run_id)
+        steps_done, steps_failed, created_at, started_at, completed_at, base_run_id, parent_run_id, submitted_by)
     SELECT 1, first_run_id(now() AT TIME ZONE 'UTC' + n * interval '1 millisecond'), 'render', '1', 'completed', 9, 0, 3,
-        3, 0, 1, 1, 1, base, base
+        3, 0, 1, 1, 1, base, base, 'ada'
     FROM generate_series(1, 40000) AS n,
         LATERAL (SELECT CASE WHEN n % 2 = 0 THEN '7fffffff-0000-7000-8000-000000000000'::uuid END AS base) AS b;
     INSERT INTO runs (org_id, run_id, last_seq, status, priority, created_at, completed_at, workflow, workflow_version,

@@ -26,6 +26,8 @@ pub struct RunFilter {
     pub request_id: Option<String>,
     pub base_run: Option<RunId>,
     pub parent_run: Option<RunId>,
+    /// Who asked for them.
+    pub submitted_by: Option<String>,
     /// Only runs older than this one: the cursor.
     pub before: Option<RunId>,
     pub limit: u32,
@@ -63,6 +65,7 @@ impl RunFilter {
             && is(self.request_id.as_ref(), row.request_id.as_ref())
             && is(self.base_run.as_ref(), row.base_run.as_ref())
             && is(self.parent_run.as_ref(), row.parent_run.as_ref())
+            && is(self.submitted_by.as_ref(), row.submitted_by.as_ref())
             && (first..end).contains(&row.run)
             && (from..until).contains(&row.created_at)
     }
@@ -76,6 +79,7 @@ pub(crate) enum Way {
     Workflow,
     Base,
     Parent,
+    Submitter,
     Request,
 }
 
@@ -86,6 +90,7 @@ impl Way {
             RunFilter { request_id: Some(_), .. } => Way::Request,
             RunFilter { base_run: Some(_), .. } => Way::Base,
             RunFilter { parent_run: Some(_), .. } => Way::Parent,
+            RunFilter { submitted_by: Some(_), .. } => Way::Submitter,
             RunFilter { workflow: Some(_), .. } => Way::Workflow,
             RunFilter { statuses, .. } if !statuses.is_empty() => Way::Status,
             _ => Way::All,

@@ -297,6 +297,22 @@ pub struct SnapshotRow {
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub completed_at: Option<Timestamp>,
+    /// Who asked for it, if that is known.
+    pub submitted_by: Option<String>,
+    /// When the last event came about that is in here.
+    pub updated_at: Timestamp,
+    /// The node that began it.
+    pub engine_node: Option<NodeId>,
+}
+
+impl SnapshotRow {
+    /// Of rows from before this was kept: the last that is known of them.
+    pub(crate) fn updated_or(
+        updated_at: Option<Timestamp>,
+        (created, started, completed): (Timestamp, Option<Timestamp>, Option<Timestamp>),
+    ) -> Timestamp {
+        updated_at.or(completed).or(started).unwrap_or(created)
+    }
 }
 
 /// One step's projection.
@@ -324,6 +340,8 @@ pub struct TransitionRow {
     pub from: Option<RunStatus>,
     pub to: RunStatus,
     pub signal: Option<SignalId>,
+    /// Who had it happen; nobody, of what follows by itself.
+    pub changed_by: Option<String>,
     pub at: Timestamp,
 }
 

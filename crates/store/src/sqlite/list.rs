@@ -24,6 +24,7 @@ fn index(way: Way) -> &'static str {
         Way::Workflow => "INDEXED BY run_snapshots_by_workflow",
         Way::Base => "INDEXED BY run_snapshots_by_base",
         Way::Parent => "INDEXED BY run_snapshots_by_parent",
+        Way::Submitter => "INDEXED BY run_snapshots_by_submitter",
     }
 }
 
@@ -39,10 +40,11 @@ fn conditions(way: Way) -> String {
     };
     [
         "org_id = ?1",
-        &key(&[Way::Status, Way::Workflow, Way::Base, Way::Parent], "status", 2),
+        &key(&[Way::Status, Way::Workflow, Way::Base, Way::Parent, Way::Submitter], "status", 2),
         &key(&[Way::Workflow], "workflow", 3),
         &key(&[Way::Base], "base_run_id", 4),
         &key(&[Way::Parent], "parent_run_id", 5),
+        &key(&[Way::Submitter], "submitted_by", 12),
         request,
         "run_id >= ?7 AND run_id < ?8 AND created_at >= ?9 AND created_at < ?10",
     ]
@@ -93,6 +95,7 @@ impl Range<'_> {
             &from.0,
             &until.0,
             &self.limit,
+            &filter.submitted_by,
         ])
     }
 }
@@ -169,6 +172,10 @@ mod tests {
             (
                 Way::Parent,
                 "run_snapshots_by_parent (org_id=? AND parent_run_id=? AND status=? AND run_id>? AND run_id<?)",
+            ),
+            (
+                Way::Submitter,
+                "run_snapshots_by_submitter (org_id=? AND submitted_by=? AND status=? AND run_id>? AND run_id<?)",
             ),
             (Way::Request, "SEARCH run_snapshots USING PRIMARY KEY (org_id=? AND run_id=?)"),
         ] {

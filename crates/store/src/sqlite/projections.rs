@@ -2,7 +2,8 @@
 
 use rusqlite::{Connection, Row, params};
 
-use milepost_core::id::{OrgId, RunId};
+use milepost_core::id::{NodeId, OrgId, RunId};
+use milepost_core::time::Timestamp;
 
 use super::columns::{Columns, all, id, one};
 use crate::Result;
@@ -11,11 +12,11 @@ use crate::rows::{SnapshotRow, StepRow};
 pub(super) const SNAPSHOT: &str =
     "SELECT org_id, run_id, workflow, workflow_version, status, last_event_seq, request_id,
     base_run_id, parent_run_id, priority, steps_total, steps_done, steps_failed, error, created_at, started_at,
-    completed_at FROM run_snapshots";
+    completed_at, submitted_by, updated_at, engine_node FROM run_snapshots";
 
 pub(super) fn snapshot_row(row: &Row) -> rusqlite::Result<SnapshotRow> {
     let mut columns = Columns::of(row);
-    Ok(SnapshotRow {
+    let mut row = SnapshotRow {
         org: columns.org()?,
         run: columns.run()?,
         workflow: columns.get()?,
@@ -33,7 +34,13 @@ pub(super) fn snapshot_row(row: &Row) -> rusqlite::Result<SnapshotRow> {
         created_at: columns.time()?,
         started_at: columns.opt_time()?,
         completed_at: columns.opt_time()?,
-    })
+        submitted_by: columns.get()?,
+        updated_at: Timestamp(0),
+        engine_node: None,
+    };
+    row.updated_at = SnapshotRow::updated_or(columns.opt_time()?, (row.created_at, row.started_at, row.completed_at));
+    row.engine_node = columns.get::<Option<i64>>()?.map(NodeId);
+    Ok(row)
 }
 
 pub(super) fn snapshot(conn: &Connection, org: OrgId, run: RunId) -> Result<Option<SnapshotRow>> {

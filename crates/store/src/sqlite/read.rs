@@ -285,7 +285,7 @@ pub(super) fn owned_runs(
     })
 }
 
-const TRANSITIONS: &str = "SELECT run_seq, from_status, to_status, caused_by_signal_id, emitted_at
+const TRANSITIONS: &str = "SELECT run_seq, from_status, to_status, caused_by_signal_id, changed_by, emitted_at
     FROM run_state_transitions WHERE org_id = ? AND run_id = ? ORDER BY run_seq";
 
 pub(super) fn transitions(conn: &Connection, org: OrgId, run: RunId) -> Result<Vec<TransitionRow>> {
@@ -296,6 +296,7 @@ pub(super) fn transitions(conn: &Connection, org: OrgId, run: RunId) -> Result<V
             from: columns.opt_word()?,
             to: columns.word()?,
             signal: columns.opt_signal()?,
+            changed_by: columns.get()?,
             at: columns.time()?,
         })
     })
@@ -425,9 +426,10 @@ pub(super) mod tests {
     #[test]
     fn transitions_read_one_run_only() {
         let plan = plan(&schema(), TRANSITIONS);
-        assert!(
-            plan.contains("SEARCH run_events USING INDEX sqlite_autoindex_run_events_1 (org_id=? AND run_id=?)"),
-            "{plan}"
-        );
+        for read in ["SEARCH e USING INDEX", "SEARCH s USING INDEX"] {
+            let of_run = format!("{read} sqlite_autoindex_run_events_1 (org_id=? AND run_id=?");
+            assert!(plan.contains(&of_run), "{plan}");
+        }
+        assert!(!plan.contains("SCAN e") && !plan.contains("SCAN s"), "{plan}");
     }
 }

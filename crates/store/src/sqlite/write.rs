@@ -360,7 +360,7 @@ fn snapshot(tx: &Connection, write: &ProjectionWrite, run: &[u8]) -> Result<bool
     if write.expected_seq == 0 && insert_snapshot(tx, write.org, run, row)? {
         return Ok(true);
     }
-    let values: [&dyn ToSql; 13] = [
+    let values: [&dyn ToSql; 15] = [
         &write.org.0,
         &run,
         &seq(write.expected_seq),
@@ -374,11 +374,14 @@ fn snapshot(tx: &Connection, write: &ProjectionWrite, run: &[u8]) -> Result<bool
         &opt_time(row.started_at),
         &opt_time(row.completed_at),
         &row.error.as_ref().map(|error| error.as_str()),
+        &row.updated_at.0,
+        &row.engine_node.map(|node| node.0),
     ];
     let same_status = tx
         .prepare_cached(
             "UPDATE run_snapshots SET last_event_seq = ?4, workflow_version = ?6, priority = ?7, steps_total = ?8,
-                 steps_done = ?9, steps_failed = ?10, started_at = ?11, completed_at = ?12, error = ?13
+                 steps_done = ?9, steps_failed = ?10, started_at = ?11, completed_at = ?12, error = ?13, updated_at = ?14,
+                 engine_node = ?15
              WHERE org_id = ?1 AND run_id = ?2 AND last_event_seq = ?3 AND status = ?5",
         )?
         .execute(&values[..])?;
@@ -388,7 +391,8 @@ fn snapshot(tx: &Connection, write: &ProjectionWrite, run: &[u8]) -> Result<bool
     let changed = tx
         .prepare_cached(
             "UPDATE run_snapshots SET last_event_seq = ?4, status = ?5, workflow_version = ?6, priority = ?7,
-                 steps_total = ?8, steps_done = ?9, steps_failed = ?10, started_at = ?11, completed_at = ?12, error = ?13
+                 steps_total = ?8, steps_done = ?9, steps_failed = ?10, started_at = ?11, completed_at = ?12, error = ?13,
+                 updated_at = ?14, engine_node = ?15
              WHERE org_id = ?1 AND run_id = ?2 AND last_event_seq = ?3",
         )?
         .execute(&values[..])?;
@@ -400,8 +404,8 @@ fn insert_snapshot(tx: &Connection, org: OrgId, run: &[u8], row: &SnapshotRow) -
         .prepare_cached(
             "INSERT INTO run_snapshots (org_id, run_id, last_event_seq, status, workflow, workflow_version, request_id,
                  base_run_id, parent_run_id, priority, steps_total, steps_done, steps_failed, created_at, started_at,
-                 completed_at, error)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+                 completed_at, error, submitted_by, updated_at, engine_node)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)
              ON CONFLICT DO NOTHING",
         )?
         .execute(params![
@@ -422,6 +426,9 @@ fn insert_snapshot(tx: &Connection, org: OrgId, run: &[u8], row: &SnapshotRow) -
             opt_time(row.started_at),
             opt_time(row.completed_at),
             row.error.as_ref().map(|error| error.as_str()),
+            row.submitted_by,
+            row.updated_at.0,
+            row.engine_node.map(|node| node.0),
         ])?;
     Ok(inserted == 1)
 }

@@ -196,6 +196,10 @@ def step(run: RunRef, step_id: str) -> Call[Step]:
     return Call("GET", target("runs", run_id_of(run), "steps", step_id), lambda reply: Step.of(reply.body))
 
 
+def steps(run: RunRef, cursor: str | None, **query: Any) -> Call[Page[Step]]:
+    return page(target("runs", run_id_of(run), "steps", **query, cursor=cursor), Step.of)
+
+
 def explain(run: RunRef, step_id: str) -> Call[Explanation]:
     path = target("runs", run_id_of(run), "steps", step_id, "explain")
     return Call("GET", path, lambda reply: Explanation.of(reply.body))

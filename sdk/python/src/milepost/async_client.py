@@ -137,6 +137,12 @@ class AsyncClient:
         """One step or item (`shots[3]`); attempts and input are in `raw`."""
         return await self._send(_calls.step(run, step_id))
 
+    def steps(
+        self, run: RunRef, *, status: str | Sequence[str] | None = None, limit: int | None = None
+    ) -> AsyncIterator[Step]:
+        """The steps of a run, in any of some statuses, page by page; `limit` is the size of a page."""
+        return self._pages(lambda cursor: _calls.steps(run, cursor, status=status, limit=limit))
+
     async def explain(self, run: RunRef, step_id: str) -> Explanation:
         """Why a step ran, whose result it has, or what it waits for."""
         return await self._send(_calls.explain(run, step_id))
@@ -151,12 +157,13 @@ class AsyncClient:
         request_id: str | None = None,
         base_run_id: str | None = None,
         parent_run_id: str | None = None,
+        submitted_by: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[RunSummary]:
         """Runs, newest first, page by page; `limit` is the size of a page."""
         query: dict[str, Any] = {"status": status, "workflow": workflow, "request_id": request_id, "limit": limit}
         query |= {"created_after": created_after, "created_before": created_before}
-        query |= {"base_run_id": base_run_id, "parent_run_id": parent_run_id}
+        query |= {"base_run_id": base_run_id, "parent_run_id": parent_run_id, "submitted_by": submitted_by}
         return self._pages(lambda cursor: _calls.runs(cursor, **query))
 
     def events(self, run: RunRef, after_seq: int = 0) -> AsyncIterator[Event]:

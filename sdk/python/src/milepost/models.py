@@ -175,6 +175,9 @@ class RunSummary:
     created_at: str
     started_at: str | None
     completed_at: str | None
+    updated_at: str | None
+    total_duration_ms: int | None
+    submitted_by: str | None
     request_id: str | None
     base_run_id: str | None
     parent_run_id: str | None
@@ -229,6 +232,9 @@ def _summary(data: Mapping[str, Any]) -> dict[str, Any]:
         "created_at": data["created_at"],
         "started_at": get("started_at"),
         "completed_at": get("completed_at"),
+        "updated_at": get("updated_at"),
+        "total_duration_ms": get("total_duration_ms"),
+        "submitted_by": get("submitted_by"),
         "request_id": get("request_id"),
         "base_run_id": get("base_run_id"),
         "parent_run_id": get("parent_run_id"),

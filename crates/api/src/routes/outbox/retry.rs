@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::error::Result;
-use crate::extract::OutboxPath;
+use crate::extract::{Actor, OutboxPath};
 use crate::openapi::{NotFound, Problems, WriteProblems};
 use crate::state::AppState;
 
@@ -32,7 +32,11 @@ pub(super) struct Retried {
 #[utoipa::path(post, path = "/outbox/{id}/retry", tag = "outbox",
     params(("id" = Uuid, Path, description = "the delivery")),
     responses((status = 200, description = "what it came to", body = Retried), NotFound, WriteProblems, Problems))]
-pub(super) async fn retry(State(state): State<AppState>, OutboxPath(id): OutboxPath) -> Result<Json<Retried>> {
-    let Tried { id, status, reason } = state.engine.retry_delivery(id).await?;
+pub(super) async fn retry(
+    State(state): State<AppState>,
+    OutboxPath(id): OutboxPath,
+    Actor(by): Actor,
+) -> Result<Json<Retried>> {
+    let Tried { id, status, reason } = state.engine.retry_delivery(id, by).await?;
     Ok(Json(Retried { id: id.0, status, reason }))
 }

@@ -122,6 +122,7 @@ impl StartBody {
         keep: Keep,
         key: Option<String>,
         trace: Option<TraceContext>,
+        submitted_by: Option<String>,
     ) -> Result<Request> {
         self.check()?;
         let Definition { plan, from, trust } =
@@ -143,6 +144,7 @@ impl StartBody {
             definition: from,
             trust,
             rebuild: self.rebuild.map(RebuildBody::read).transpose()?,
+            submitted_by,
         };
         Ok(Request { subject, new })
     }

@@ -107,6 +107,7 @@ pub(super) struct BulkFilter {
     request_id: Option<String>,
     base_run_id: Option<Uuid>,
     parent_run_id: Option<Uuid>,
+    submitted_by: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -172,8 +173,8 @@ pub(super) async fn bulk(
 impl BulkBody {
     /// Which runs are meant; `None` if the action fits none of the statuses.
     fn filter(&self) -> Result<Option<RunFilter>> {
-        let (workflow, request) = (&self.filter.workflow, &self.filter.request_id);
-        for (field, text) in [("workflow", workflow), ("request_id", request)] {
+        let BulkFilter { workflow, request_id, submitted_by, .. } = &self.filter;
+        for (field, text) in [("workflow", workflow), ("request_id", request_id), ("submitted_by", submitted_by)] {
             text.as_deref().map(|text| name(field, text)).transpose()?;
         }
         check_remark("`reason`", self.reason.as_deref()).map_err(EngineError::from)?;
@@ -188,6 +189,7 @@ impl BulkBody {
             request_id: self.filter.request_id.clone(),
             base_run: self.filter.base_run_id.map(RunId),
             parent_run: self.filter.parent_run_id.map(RunId),
+            submitted_by: self.filter.submitted_by.clone(),
             before: None,
             limit: PAGE,
         };

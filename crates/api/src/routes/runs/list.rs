@@ -41,6 +41,8 @@ pub(super) struct ListQuery {
     base_run_id: Option<Uuid>,
     /// Only children of this run.
     parent_run_id: Option<Uuid>,
+    /// Only runs that this one asked for.
+    submitted_by: Option<String>,
     /// Runs at most, 1 to 1,000.
     #[param(minimum = 1, maximum = 1000, default = 50)]
     limit: Option<u32>,
@@ -101,6 +103,7 @@ impl ListQuery {
             request_id: self.request_id.clone(),
             base_run: self.base_run_id.map(RunId),
             parent_run: self.parent_run_id.map(RunId),
+            submitted_by: self.submitted_by.clone(),
             before: cursor,
             limit: 0,
         })

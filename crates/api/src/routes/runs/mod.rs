@@ -17,6 +17,7 @@ mod show;
 mod signal;
 mod start;
 mod step;
+mod steps;
 mod stream;
 mod transitions;
 mod verbs;
@@ -35,6 +36,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(plan::plan))
         .routes(routes!(show::show))
         .routes(routes!(at::at))
+        .routes(routes!(steps::steps))
         .routes(routes!(step::step))
         .routes(routes!(explain::explain))
         .routes(routes!(artifacts::list, artifacts::record))

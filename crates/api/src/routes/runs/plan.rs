@@ -18,7 +18,7 @@ use crate::wire::Plan;
     responses((status = 200, description = "what would run", body = Plan), NotFound, WriteProblems, Problems))]
 pub(super) async fn plan(State(state): State<AppState>, Body(body): Body<StartBody>) -> Result<Json<Plan>> {
     let engine = &*state.engine;
-    let Request { subject, new } = body.read(engine, Keep::No, None, None).await?;
+    let Request { subject, new } = body.read(engine, Keep::No, None, None, None).await?;
     let view = match subject {
         Subject::Initial(plan) => engine.plan_run(&plan, new).await?,
         Subject::Update { base, plan, changes } => engine.plan_update(base, plan, changes, new).await?,

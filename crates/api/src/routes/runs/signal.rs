@@ -108,6 +108,7 @@ pub(super) async fn send(
     expected: Option<u64>,
     caller: &Caller,
 ) -> Result<Accepted> {
+    let signal = Signal { actor: caller.actor.clone(), ..signal };
     let signal_id = signal.id.0;
     let deed = match &*signal.name {
         "APPROVE" => Some("run.approve"),

@@ -9,7 +9,7 @@ use milepost_engine::EngineError;
 
 use super::body::{Keep, Request, StartBody, Subject};
 use crate::error::{Problem, Result};
-use crate::extract::{Body, IdempotencyKey};
+use crate::extract::{Actor, Body, IdempotencyKey};
 use crate::openapi::{NotFound, Problems, WriteProblems};
 use crate::state::AppState;
 use crate::wire::Started;
@@ -31,11 +31,12 @@ pub(super) async fn start(
     State(state): State<AppState>,
     IdempotencyKey(key): IdempotencyKey,
     headers: HeaderMap,
+    Actor(by): Actor,
     Body(body): Body<StartBody>,
 ) -> Result<(StatusCode, Json<Started>)> {
     let engine = &*state.engine;
     let by_key = body.request_id.is_none() && key.is_some();
-    let Request { subject, new } = body.read(engine, Keep::Yes, key, trace(&headers)).await?;
+    let Request { subject, new } = body.read(engine, Keep::Yes, key, trace(&headers), by).await?;
     let accepted = match subject {
         Subject::Initial(plan) => engine.start_plan(&plan, new).await,
         Subject::Update { base, plan, changes } => engine.update(base, plan, changes, new).await,

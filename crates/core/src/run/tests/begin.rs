@@ -119,6 +119,7 @@ impl Run {
             definition: None,
             trust: Trust::Open,
             rebuild: None,
+            submitted_by: None,
         };
         Start {
             plan: Arc::new(loaded.plan),

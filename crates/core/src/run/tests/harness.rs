@@ -258,7 +258,8 @@ impl Run {
 
     pub(super) fn send(&mut self, name: &str, step: Option<&str>, payload: &str) -> Result<(), Rejection> {
         let id = self.next_signal();
-        let signal = Signal { id, name: name.to_owned(), step: step.map(str::to_owned), payload: json(payload) };
+        let signal =
+            Signal { id, name: name.to_owned(), step: step.map(str::to_owned), payload: json(payload), actor: None };
         self.command(Command::Signal(signal))
     }
 

@@ -109,7 +109,7 @@ impl Watcher {
         let next = match &event.body {
             Body::RunQueued(queued) => queued.status.as_str(),
             Body::RunApproved => "approved",
-            Body::RunStarted | Body::RunResumed | Body::RunReopened => "running",
+            Body::RunStarted(_) | Body::RunResumed | Body::RunReopened => "running",
             Body::RunPaused => "paused",
             Body::RunCompleted => "completed",
             Body::RunFailed { .. } => "failed",

@@ -36,7 +36,7 @@ impl Run {
             ops: ops.map(json),
             rerun,
             message: None,
-            by: None,
+            actor: None,
             undoes: None,
             expected_seq: None,
         }

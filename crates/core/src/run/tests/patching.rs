@@ -186,7 +186,7 @@ fn an_earlier_patch_is_not_undone_before_a_later_one() {
             ops: None,
             rerun: false,
             message: None,
-            by: None,
+            actor: None,
             undoes: Some(undone),
             expected_seq: None,
         };
@@ -200,7 +200,7 @@ fn the_same_patch_sent_twice_is_one_patch() {
     let plan = run.patched(&add("d", r#"{"skill":"x"}"#)).unwrap();
     let id = run.next_signal();
     let (ops, message) = (None, Some("more".to_owned()));
-    let patch = PatchRun { id, plan, ops, rerun: false, message, by: None, undoes: None, expected_seq: Some(2) };
+    let patch = PatchRun { id, plan, ops, rerun: false, message, actor: None, undoes: None, expected_seq: Some(2) };
     run.command(Command::Patch(Box::new(patch.clone()))).unwrap();
     let length = run.events.len();
     run.command(Command::Patch(Box::new(patch.clone()))).unwrap();

@@ -111,7 +111,7 @@ pub(super) fn act(run: &mut Run, op: &Op) {
                 return;
             }
             let length = run.events.len();
-            let signal = Signal { id, name: "sig0".to_owned(), step: None, payload: Json::null() };
+            let signal = Signal { id, name: "sig0".to_owned(), step: None, payload: Json::null(), actor: None };
             let answer = run.command(Command::Signal(signal));
             assert_eq!((run.events.len(), answer.is_ok()), (length, true));
             answer

@@ -1,6 +1,7 @@
 //! Signals: repeated ones, limits, refusals.
 
 use super::harness::{Run, code, json};
+use crate::codec;
 use crate::id::SignalId;
 use crate::json::Json;
 use crate::run::{Command, Rejection, Signal};
@@ -9,7 +10,7 @@ use crate::status::RunStatus::{Cancelled, Paused, Running, Terminated};
 const ONE: &str = "steps: {a: {skill: x}}";
 
 fn signal(run: &mut Run, name: &str) -> Signal {
-    Signal { id: run.next_signal(), name: name.to_owned(), step: None, payload: json("{}") }
+    Signal { id: run.next_signal(), name: name.to_owned(), step: None, payload: json("{}"), actor: None }
 }
 
 #[test]
@@ -112,7 +113,8 @@ fn an_id_that_the_state_may_have_forgotten_is_looked_for_in_the_log() {
     let mut run = start.begin();
     let send = |run: &mut Run, id: u128, unseen: bool| {
         let id = SignalId(uuid::Uuid::from_u128(id));
-        let signal = Command::Signal(Signal { id, name: "other".to_owned(), step: None, payload: Json::null() });
+        let signal =
+            Command::Signal(Signal { id, name: "other".to_owned(), step: None, payload: Json::null(), actor: None });
         run.command(if unseen { Command::Unseen(Box::new(signal)) } else { signal })
     };
     for id in 1..=1000 {
@@ -129,4 +131,46 @@ fn an_id_that_the_state_may_have_forgotten_is_looked_for_in_the_log() {
     // One that is found out to be new, and has come meanwhile.
     send(&mut run, 1001, true).unwrap();
     assert_eq!(run.events.len(), length + 1);
+}
+
+#[test]
+fn the_log_says_who_asked_for_what_came_about() {
+    let yaml = "approval: true\nsteps: {a: {skill: x}, b: {skill: x, depends_on: [a]}}";
+    let mut run = Run::of(yaml).request(|request| request.submitted_by = Some("ada".to_owned())).begin();
+    let say = |run: &mut Run, name: &str, step: Option<&str>, actor: &str| {
+        let signal = Signal { step: step.map(str::to_owned), actor: Some(actor.to_owned()), ..signal(run, name) };
+        run.command(Command::Signal(signal)).map(drop)
+    };
+    assert_eq!(code(say(&mut run, "APPROVE", None, "a\nb")), "bad_actor");
+    assert_eq!(code(say(&mut run, "APPROVE", None, "")), "bad_actor");
+    say(&mut run, "APPROVE", None, "bob").unwrap();
+    say(&mut run, "RESUME", None, "eve").unwrap();
+    say(&mut run, "PAUSE", None, "bob").unwrap();
+    run.crash().signal("RESUME").dispatch_all().fail("a", "broke", false);
+    say(&mut run, "RETRY_STEP", Some("a"), "cyd").unwrap();
+    run.dispatch_all();
+    say(&mut run, "CANCEL", None, "bob").unwrap();
+    run.fail("a", "cancelled", false);
+    run.is(Cancelled);
+    let told = run.events.iter().filter_map(|event| {
+        let row = codec::encode(event, run.state.run, &run.plan, event.at);
+        assert_eq!(codec::decode(&row, &run.plan).unwrap(), *event);
+        Some(format!("{} {}", row.event_type, event.actor.as_deref()?))
+    });
+    let told: Vec<String> = told.collect();
+    assert_eq!(
+        told,
+        [
+            "SignalAccepted bob",
+            "RunApproved bob",
+            "SignalRejected eve",
+            "SignalAccepted bob",
+            "RunPaused bob",
+            "SignalAccepted cyd",
+            "RunReopened cyd",
+            "SignalAccepted bob",
+        ]
+    );
+    let queued = run.rows[0].data.to_value();
+    assert_eq!(queued["submitted_by"], "ada");
 }

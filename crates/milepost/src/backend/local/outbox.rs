@@ -5,6 +5,7 @@ use milepost_engine::list_outbox;
 use milepost_store::rows::OutboxFilter;
 
 use super::Local;
+use crate::person;
 use crate::wire::{Delivery, Page, Retried, Said};
 
 impl Local {
@@ -24,6 +25,6 @@ impl Local {
     }
 
     pub(in crate::backend) async fn retry_delivery(&self, id: OutboxId) -> anyhow::Result<Said<Retried>> {
-        Said::of(&self.engine().await?.retry_delivery(id).await?)
+        Said::of(&self.engine().await?.retry_delivery(id, Some(person::name())).await?)
     }
 }

@@ -6,13 +6,15 @@ use milepost_engine::PatchOptions;
 
 use super::Local;
 use crate::backend::{NewPatch, UndoPatch};
+use crate::person;
 use crate::wire::{PatchOutlook, Patched, Said};
 
 impl Local {
     pub(in crate::backend) async fn patch_run(&self, run: RunId, patch: &NewPatch) -> anyhow::Result<Said<Patched>> {
         let NewPatch { ops, rerun, message, patch_id } = patch;
         let (message, patch_id) = (message.clone(), Some(*patch_id));
-        let options = PatchOptions { rerun: *rerun, message, patch_id, ..PatchOptions::default() };
+        let by = Some(person::name());
+        let options = PatchOptions { rerun: *rerun, message, by, patch_id, ..PatchOptions::default() };
         Said::of(&self.engine().await?.patch_run(run, &ops.to_value(), options).await?)
     }
 
@@ -27,7 +29,7 @@ impl Local {
 
     pub(in crate::backend) async fn undo_patch(&self, run: RunId, undo: &UndoPatch) -> anyhow::Result<Said<Patched>> {
         let (message, patch_id) = (undo.message.clone(), Some(undo.patch_id));
-        let options = PatchOptions { message, patch_id, ..PatchOptions::default() };
+        let options = PatchOptions { message, by: Some(person::name()), patch_id, ..PatchOptions::default() };
         Said::of(&self.engine().await?.undo_patch(run, None, options).await?)
     }
 }

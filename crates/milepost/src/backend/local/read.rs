@@ -27,6 +27,7 @@ impl Local {
             request_id: filter.request_id.clone(),
             base_run: filter.base_run_id,
             parent_run: None,
+            submitted_by: filter.submitted_by.clone(),
             before: cursor,
             limit: limit.saturating_add(1),
         };
@@ -52,6 +53,7 @@ impl Local {
             from: row.from,
             to: row.to,
             signal_id: row.signal,
+            changed_by: row.changed_by.clone(),
             at: row.at,
         };
         Ok(rows.iter().map(view).collect())

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::Local;
 use crate::backend::caller_trace;
 use crate::backend::{Begun, Change, Documents, NewRun, NewSignal, Newer, Subject, Update};
+use crate::person;
 use crate::progress::Outline;
 use crate::wire::{Accepted, Planned, Said};
 
@@ -19,7 +20,7 @@ impl Local {
     pub(in crate::backend) async fn start(&self, new: NewRun) -> anyhow::Result<Begun> {
         let engine = self.engine().await?;
         let (subject, new) = parts(new);
-        let new = milepost_engine::NewRun { trace: caller_trace(), ..new };
+        let new = milepost_engine::NewRun { trace: caller_trace(), submitted_by: Some(person::name()), ..new };
         let (accepted, outline) = match subject {
             Subject::Workflow(reference) => (engine.start(&reference, new).await?, None),
             Subject::Documents(documents) => {
@@ -69,7 +70,7 @@ impl Local {
 
     pub(in crate::backend) async fn signal(&self, run: RunId, signal: NewSignal) -> anyhow::Result<Said<Accepted>> {
         let NewSignal { name, signal_id, step_id, payload } = signal;
-        let signal = Signal { id: signal_id, name, step: step_id, payload };
+        let signal = Signal { id: signal_id, name, step: step_id, payload, actor: Some(person::name()) };
         let accepted = self.engine().await?.signal(run, signal).await?;
         Said::of(&json!({
             "accepted": true,

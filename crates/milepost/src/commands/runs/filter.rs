@@ -28,6 +28,9 @@ pub(super) struct FilterFlags {
     /// Runs that update this one
     #[arg(long, value_name = "RUN")]
     base_run: Option<String>,
+    /// Runs that this one asked for, by the name of the token (or of the user)
+    #[arg(long, value_name = "NAME")]
+    submitted_by: Option<String>,
 }
 
 impl FilterFlags {
@@ -38,6 +41,7 @@ impl FilterFlags {
             && self.until.is_none()
             && self.request_id.is_none()
             && self.base_run.is_none()
+            && self.submitted_by.is_none()
     }
 
     pub(super) async fn read(&self, backend: &Backend) -> anyhow::Result<RunFilter> {
@@ -52,6 +56,7 @@ impl FilterFlags {
             created_before: self.until,
             request_id: self.request_id.clone(),
             base_run_id,
+            submitted_by: self.submitted_by.clone(),
         })
     }
 }

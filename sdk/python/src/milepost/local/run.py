@@ -95,6 +95,7 @@ class _Running:
         self._first_failure: tuple[str, ErrorInfo] | None = None
         now = datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z")
         run = {"id": self._run_id, "workflow": plan.name, "version": plan.version, "priority": 0, "created_at": now}
+        run["org"] = "default"
         self._outputs: dict[str, Any] = {}
         self._scope = {"payload": payload, "run": run, "steps": self._outputs}
 
