@@ -75,7 +75,7 @@ pub(crate) struct Nearest {
 /// A smallest place where two keys differ. A side that does not have it has no value.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Difference {
-    /// `definition`, `input`, `env`, `secrets`, `epoch`, `trust` or `other`.
+    /// `definition`, `input`, `artifacts` (of steps before it), `env`, `secrets`, `epoch`, `trust` or `other`.
     part: String,
     /// A JSON pointer below the part.
     path: String,

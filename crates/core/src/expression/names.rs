@@ -215,9 +215,15 @@ fn artifact_path(path: Path, id: &str) -> Result<Path, CompileError> {
             let name = [&[*name, *part], middle].concat().join(".");
             Some(format!("did you mean `steps{step}.artifacts{item}.{kind}['{name}'].{last}`?"))
         }
-        _ => near_name(part, OF_ARTIFACT.into_iter()).map(|near| format!("did you mean `{near}`?")),
+        _ => near_part(part).map(|near| format!("did you mean `{near}`?")),
     };
     Err(CompileError { suggestion, ..CompileError::name(message) })
+}
+
+/// What of an artifact is meant: also by a word that begins as another, such as `sha` or `size_bytes`.
+fn near_part(part: &str) -> Option<&'static str> {
+    let begins = |known: &&&str| known.starts_with(part) || part.starts_with(**known);
+    near_name(part, OF_ARTIFACT.into_iter()).or_else(|| OF_ARTIFACT.iter().find(begins).copied())
 }
 
 fn written(id: &str) -> String {

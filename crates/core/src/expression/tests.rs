@@ -241,6 +241,8 @@ fn parts_of_artifacts_are_known_beforehand() {
     for (wrong, told) in [
         ("steps.a.artifacts.custom.x.size_bytes", "has `uri`, `sha256` and `size`, but no `size_bytes`"),
         ("steps.a.artifacts.custom.x.sha265", "did you mean `sha256`?"),
+        ("steps.a.artifacts.custom.x.sha", "did you mean `sha256`?"),
+        ("steps.a.artifacts.custom.x.size_bytes", "did you mean `size`?"),
         ("steps.a.artifacts[2].custom.x.url", "did you mean `uri`?"),
         ("steps.a.artifacts.custom.x.uri.y", "`uri` has nothing below it"),
         ("steps.a.artifact.custom.x.uri", "did you mean `steps.a.artifacts`?"),
