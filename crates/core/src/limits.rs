@@ -18,6 +18,14 @@ macro_rules! limits {
         }
 
         impl Limits {
+            /// For values that were let in before, perhaps under other limits. They are worked out once more, and no more
+            /// than that.
+            #[must_use]
+            pub fn for_what_was_let_in(&self) -> Limits {
+                const INPUT_BYTES: usize = 64 * 1024 * 1024;
+                Limits { input_bytes: self.input_bytes.max(INPUT_BYTES), ..self.clone() }
+            }
+
             /// Name, default and meaning of each limit, for `--help` and the documentation.
             pub const TABLE: &'static [(&'static str, u64, &'static str)] =
                 &[$((stringify!($name), $default as u64, concat!($($doc),+)),)+];
@@ -60,6 +68,8 @@ limits! {
     expression_depth: usize = 32,
     /// Work one expression may do, in evaluation steps.
     expression_fuel: u64 = 100_000,
+    /// Work all expressions of one step may do together, in evaluation steps.
+    step_fuel: u64 = 1_000_000,
     /// Nesting depth of documents, payloads and outputs.
     json_depth: usize = 64,
     /// Bytes of a run's payload.

@@ -128,8 +128,7 @@ impl Engine {
         recorded: Option<Digest>,
     ) -> Result<Option<Json>, EngineError> {
         let Some(recorded) = recorded else { return Ok(None) };
-        // Limits keep new inputs small; this one was let in.
-        let limits = milepost_core::limits::Limits { input_bytes: usize::MAX, ..self.limits().clone() };
+        let limits = self.limits().for_what_was_let_in();
         let input = learning(&self.artifacts, state, |state| state.resolved_input(step, &limits)).await?;
         Ok(input.filter(|input| input.hash == recorded).map(|input| input.json))
     }

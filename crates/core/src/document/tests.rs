@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -203,9 +205,9 @@ fn anchors_are_copied_where_they_are_named() {
 
 #[test]
 fn templates_keep_types_and_mix_text() {
-    struct One(Value);
+    struct One(Arc<Value>);
     impl crate::expression::StepOutputs for One {
-        fn output(&self, _: crate::plan::StepIndex) -> Option<&Value> {
+        fn output(&self, _: crate::plan::StepIndex) -> Option<&Arc<Value>> {
             Some(&self.0)
         }
     }
@@ -213,9 +215,17 @@ fn templates_keep_types_and_mix_text() {
         "n": "${{ steps.a.output.n }}", "t": "n=${{ steps.a.output.n }}, s=${{ steps.a.output.s }}${{ steps.a.output.l }}",
         "e": "$${{ x }}", "c": [1, {"d": "${{ payload }}"}]}}}}"#;
     let plan = loaded(source).plan;
-    let (payload, run, steps) = (json!(true), json!({}), One(json!({"n": 1.5, "s": "x y", "l": [1, "z"]})));
-    let scope =
-        crate::expression::Scope { payload: &payload, run: &run, steps: &steps, item: None, index: None, fuel: 1000 };
+    let steps = One(Arc::new(json!({"n": 1.5, "s": "x y", "l": [1, "z"]})));
+    let (payload, run) = (Arc::new(json!(true)), Arc::new(json!({})));
+    let budget = crate::expression::Budget::new(1000, &Limits::default());
+    let scope = crate::expression::Scope {
+        payload: &payload,
+        run: &run,
+        steps: &steps,
+        item: None,
+        index: None,
+        budget: &budget,
+    };
     let expected = json!({"n": 1.5, "t": "n=1.5, s=x y[1,\"z\"]", "e": "${{ x }}", "c": [1, {"d": true}]});
     assert_eq!(plan.steps[1].input.render(&scope).unwrap(), expected);
     assert_eq!((plan.steps[1].input.steps(), plan.steps[1].input.constant()), (&[0][..], None));

@@ -6,22 +6,30 @@
 //! ```
 //!
 //! **Invariant:** evaluation is a function of the scope alone: no clock, no randomness, no includes, no templates.
+//! **Invariant:** evaluation is bounded: bytes and work are paid for before they are taken (`budget.rs`, `meter.rs`).
 
+mod budget;
 mod jinja;
 mod lex;
-mod multiply;
+mod meter;
 mod names;
+mod operators;
+mod paid;
 mod path;
 mod template;
+mod view;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::limits::Limits;
 use crate::plan::StepIndex;
 
+pub use budget::Budget;
 use jinja::Jinja;
 use path::{Found, Path};
 pub use template::Template;
@@ -35,13 +43,13 @@ const MAX_TOKENS: usize = 2048;
 /// The values an expression may see.
 #[derive(Clone, Copy)]
 pub struct Scope<'a> {
-    pub payload: &'a Value,
-    pub run: &'a Value,
+    pub payload: &'a Arc<Value>,
+    pub run: &'a Arc<Value>,
     pub steps: &'a dyn StepOutputs,
-    pub item: Option<&'a Value>,
+    pub item: Option<&'a Arc<Value>>,
     pub index: Option<u64>,
-    /// Work one evaluation may do.
-    pub fuel: u64,
+    /// Pays for all that is evaluated here.
+    pub budget: &'a Budget,
 }
 
 impl fmt::Debug for Scope<'_> {
@@ -53,10 +61,10 @@ impl fmt::Debug for Scope<'_> {
 /// The outputs of a run's steps.
 pub trait StepOutputs {
     /// `None`: the step has no output yet, and an expression that needs it is an error.
-    fn output(&self, step: StepIndex) -> Option<&Value>;
+    fn output(&self, step: StepIndex) -> Option<&Arc<Value>>;
 
     /// By kind and name; of a `foreach` step a list of that.
-    fn artifacts(&self, _step: StepIndex) -> Option<&Value> {
+    fn artifacts(&self, _step: StepIndex) -> Option<&Arc<Value>> {
         None
     }
 }
@@ -101,6 +109,18 @@ fn union(a: &[StepIndex], b: &[StepIndex]) -> Vec<StepIndex> {
 #[error("{message}")]
 pub struct EvalError {
     pub message: String,
+    /// What is rendered has more bytes than its budget.
+    pub too_large: bool,
+}
+
+impl EvalError {
+    fn new(message: impl Into<String>) -> EvalError {
+        EvalError { message: message.into(), too_large: false }
+    }
+
+    fn more_work() -> EvalError {
+        EvalError::new("it does more work than an expression may")
+    }
 }
 
 /// An expression could not be compiled.
@@ -194,16 +214,37 @@ impl Expression {
     }
 
     /// # Errors
-    /// Something it needs is undefined, an operation does not fit its values, or it does more work than it may.
+    /// Something it needs is undefined, an operation does not fit its values, or it is more than the budget pays for.
     pub fn evaluate(&self, scope: &Scope<'_>) -> Result<Value, EvalError> {
+        self.value(scope).map(Cow::into_owned)
+    }
+
+    /// The value, copied only if it has to be; the copy is paid for in any case.
+    fn value<'a>(&'a self, scope: &Scope<'a>) -> Result<Cow<'a, Value>, EvalError> {
+        let value = self.look(scope)?;
+        scope.budget.pay_value(&value)?;
+        Ok(value)
+    }
+
+    /// The value as a piece of a text, which has no quotes of its own.
+    fn piece<'a>(&'a self, scope: &Scope<'a>) -> Result<Cow<'a, Value>, EvalError> {
+        let value = self.look(scope)?;
+        match &*value {
+            Value::String(text) => scope.budget.pay_bytes(text.len())?,
+            other => scope.budget.pay_value(other)?,
+        }
+        Ok(value)
+    }
+
+    fn look<'a>(&'a self, scope: &Scope<'a>) -> Result<Cow<'a, Value>, EvalError> {
         let result = match &self.code {
-            Code::Constant(value) => Ok(value.clone()),
+            Code::Constant(value) => Ok(Cow::Borrowed(value)),
             Code::Path(path) => match path.walk(scope) {
-                Found::Value(value) => Ok(value.into_owned()),
+                Found::Value(value) => Ok(value),
                 Found::Undefined => Err(path.undefined()),
                 Found::Broken(error) => Err(error),
             },
-            Code::Jinja(jinja) => jinja.evaluate(scope),
+            Code::Jinja(jinja) => jinja.evaluate(scope).map(Cow::Owned),
         };
         result.map_err(|error| self.explain(error))
     }
@@ -213,10 +254,9 @@ impl Expression {
     /// # Errors
     /// As [`Expression::evaluate`].
     pub fn truthy(&self, scope: &Scope<'_>) -> Result<bool, EvalError> {
-        let value = self.evaluate(scope)?;
-        Ok(match value {
+        Ok(match &*self.look(scope)? {
             Value::Null => false,
-            Value::Bool(value) => value,
+            Value::Bool(value) => *value,
             Value::Number(number) => number.as_f64() != Some(0.0),
             Value::String(text) => !text.is_empty(),
             Value::Array(items) => !items.is_empty(),
@@ -242,7 +282,7 @@ impl Expression {
     }
 
     fn explain(&self, error: EvalError) -> EvalError {
-        EvalError { message: format!("cannot evaluate `${{{{ {} }}}}`: {}", short(&self.source), error.message) }
+        EvalError::new(format!("cannot evaluate `${{{{ {} }}}}`: {}", short(&self.source), error.message))
     }
 }
 

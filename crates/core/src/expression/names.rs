@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use super::jinja::{FILTERS, TESTS};
 use super::lex::{Kind, Token};
+use super::operators::{FILTERS, TESTS};
+use super::paid::FUNCTIONS;
 use super::path::{Path, Root, Segment};
 use super::{Bindings, CompileError};
 use crate::document::near::near_name;
 
 const KEYWORDS: [&str; 12] = ["and", "or", "not", "in", "is", "if", "else", "true", "false", "none", "True", "False"];
-const FUNCTIONS: [&str; 2] = ["range", "dict"];
 /// What expressions see of a step.
 const OF_STEP: [&str; 2] = ["output", "artifacts"];
 /// What they see of an artifact.

@@ -3,6 +3,7 @@
 //! **Invariant:** a walk finds what minijinja's strict lookups would find, missing values included.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -55,6 +56,11 @@ impl Path {
         };
         let mut at = start;
         for (i, segment) in self.segments.iter().enumerate() {
+            if let (Value::String(text), Segment::Index(_)) = (&*at, segment)
+                && let Err(error) = scope.budget.try_pay_work(text.len())
+            {
+                return Found::Broken(error);
+            }
             at = match (step(&at, segment), i + 1 == self.segments.len()) {
                 (Some(next), _) => next,
                 (None, true) => return Found::Undefined,
@@ -65,20 +71,29 @@ impl Path {
     }
 
     fn start<'a>(&self, scope: &Scope<'a>) -> Result<Cow<'a, Value>, EvalError> {
-        let missing = || EvalError { message: format!("`{}` is not available here", self.text) };
-        Ok(match self.root {
-            Root::Payload => Cow::Borrowed(scope.payload),
-            Root::Run => Cow::Borrowed(scope.run),
-            Root::Item => Cow::Borrowed(scope.item.ok_or_else(missing)?),
-            Root::Index => Cow::Owned(Value::from(scope.index.ok_or_else(missing)?)),
-            Root::Artifacts(step) => Cow::Borrowed(scope.steps.artifacts(step).ok_or_else(missing)?),
-            Root::Step(step) => Cow::Borrowed(scope.steps.output(step).ok_or_else(missing)?),
-        })
+        let found = match (self.root(scope), self.root, scope.index) {
+            (Some(root), ..) => Some(Cow::Borrowed(&**root)),
+            (None, Root::Index, Some(index)) => Some(Cow::Owned(Value::from(index))),
+            _ => None,
+        };
+        found.ok_or_else(|| EvalError::new(format!("`{}` is not available here", self.text)))
+    }
+
+    /// The value that the path starts at; `None` for an index, and for what is not there.
+    pub(super) fn root<'a>(&self, scope: &Scope<'a>) -> Option<&'a Arc<Value>> {
+        match self.root {
+            Root::Payload => Some(scope.payload),
+            Root::Run => Some(scope.run),
+            Root::Item => scope.item,
+            Root::Index => None,
+            Root::Artifacts(step) => scope.steps.artifacts(step),
+            Root::Step(step) => scope.steps.output(step),
+        }
     }
 
     /// The error for a path whose last segment is not there.
     pub(super) fn undefined(&self) -> EvalError {
-        EvalError { message: format!("`{}` is undefined", self.text) }
+        EvalError::new(format!("`{}` is undefined", self.text))
     }
 
     fn missing(&self, segment: usize) -> EvalError {
@@ -86,7 +101,7 @@ impl Path {
             Segment::Key(key) => key.clone(),
             Segment::Index(index) => index.to_string(),
         };
-        EvalError { message: format!("`{}` is undefined: there is no `{name}`", self.text) }
+        EvalError::new(format!("`{}` is undefined: there is no `{name}`", self.text))
     }
 }
 
@@ -97,12 +112,14 @@ fn step<'a>(at: &Cow<'a, Value>, segment: &Segment) -> Option<Cow<'a, Value>> {
     }
 }
 
-fn step_into<'a>(value: &'a Value, segment: &Segment) -> Option<Cow<'a, Value>> {
+pub(super) fn step_into<'a>(value: &'a Value, segment: &Segment) -> Option<Cow<'a, Value>> {
     match (value, segment) {
         (Value::Object(map), Segment::Key(key)) => map.get(key).map(Cow::Borrowed),
         (Value::Array(items), Segment::Index(index)) => items.get(position(*index, items.len())?).map(Cow::Borrowed),
         (Value::String(text), Segment::Index(index)) => {
-            let found = text.chars().nth(position(*index, text.chars().count())?)?;
+            let place =
+                if *index < 0 { position(*index, text.chars().count())? } else { usize::try_from(*index).ok()? };
+            let found = text.chars().nth(place)?;
             Some(Cow::Owned(Value::String(found.to_string())))
         }
         _ => None,

@@ -48,7 +48,7 @@ impl Template {
     }
 
     /// # Errors
-    /// One of its expressions could not be evaluated.
+    /// One of its expressions could not be evaluated, or it is more than the budget pays for.
     pub fn render(&self, scope: &Scope<'_>) -> Result<Value, EvalError> {
         self.root.render(scope)
     }
@@ -136,12 +136,18 @@ impl Part {
 
     fn render(&self, scope: &Scope<'_>) -> Result<Value, EvalError> {
         match self {
-            Part::Constant(value) => Ok(value.clone()),
+            Part::Constant(value) => {
+                scope.budget.pay_value(value)?;
+                Ok(value.clone())
+            }
             Part::Value(expression) => expression.evaluate(scope),
             Part::Text(pieces) => render_text(pieces, scope).map(Value::String),
             Part::List(items) => items.iter().map(|item| item.render(scope)).collect(),
             Part::Map(entries) => {
-                let rendered = entries.iter().map(|(key, item)| Ok((key.clone(), item.render(scope)?)));
+                let rendered = entries.iter().map(|(key, item)| {
+                    scope.budget.pay_bytes(key.len() + 3)?;
+                    Ok((key.clone(), item.render(scope)?))
+                });
                 rendered.collect::<Result<Map<_, _>, _>>().map(Value::Object)
             }
         }
@@ -200,9 +206,12 @@ fn render_text(pieces: &[Piece], scope: &Scope<'_>) -> Result<String, EvalError>
     let mut out = String::new();
     for piece in pieces {
         match piece {
-            Piece::Literal(text) => out.push_str(text),
-            Piece::Value(expression) => match expression.evaluate(scope)? {
-                Value::String(text) => out.push_str(&text),
+            Piece::Literal(text) => {
+                scope.budget.pay_bytes(text.len())?;
+                out.push_str(text);
+            }
+            Piece::Value(expression) => match &*expression.piece(scope)? {
+                Value::String(text) => out.push_str(text),
                 other => out.push_str(&other.to_string()),
             },
         }

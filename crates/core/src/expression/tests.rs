@@ -6,10 +6,10 @@ use serde_json::json;
 use super::*;
 
 #[derive(Default)]
-struct Outputs(HashMap<StepIndex, Value>);
+struct Outputs(HashMap<StepIndex, Arc<Value>>);
 
 impl StepOutputs for Outputs {
-    fn output(&self, step: StepIndex) -> Option<&Value> {
+    fn output(&self, step: StepIndex) -> Option<&Arc<Value>> {
         self.0.get(&step)
     }
 }
@@ -26,14 +26,34 @@ fn compile(source: &str) -> Result<Expression, CompileError> {
 }
 
 fn outputs() -> Outputs {
-    Outputs(HashMap::from([(0, json!({"n": 3, "xs": [1, 2.5, "x"], "t": "text"})), (2, json!([{"k v": null}]))]))
+    let of_a = Arc::new(json!({"n": 3, "xs": [1, 2.5, "x"], "t": "text"}));
+    Outputs(HashMap::from([(0, of_a), (2, Arc::new(json!([{"k v": null}])))]))
+}
+
+fn with_fuel(fuel: u64) -> Budget {
+    Budget::new(usize::MAX, &Limits { expression_fuel: fuel, step_fuel: fuel, ..Limits::default() })
+}
+
+/// Evaluates an expression that sees nothing but its payload.
+fn evaluate_over(expression: &Expression, payload: &Value) -> Result<Value, EvalError> {
+    let (payload, null, outputs) = (Arc::new(payload.clone()), Arc::new(Value::Null), Outputs::default());
+    let budget = with_fuel(100_000);
+    expression.evaluate(&Scope {
+        payload: &payload,
+        run: &null,
+        steps: &outputs,
+        item: None,
+        index: None,
+        budget: &budget,
+    })
 }
 
 fn evaluate_with_fuel(source: &str, fuel: u64) -> Result<Value, EvalError> {
-    let (payload, outputs) =
-        (json!({"n": 2, "big": 9_007_199_254_740_991_i64, "f": 1.0, "e": {}, "ok": true}), outputs());
-    let (run, item) = (json!({"id": "r"}), json!("it"));
-    let scope = Scope { payload: &payload, run: &run, steps: &outputs, item: Some(&item), index: Some(7), fuel };
+    let payload = Arc::new(json!({"n": 2, "big": 9_007_199_254_740_991_i64, "f": 1.0, "e": {}, "ok": true}));
+    let (run, item, outputs) = (Arc::new(json!({"id": "r"})), Arc::new(json!("it")), outputs());
+    let budget = with_fuel(fuel);
+    let scope =
+        Scope { payload: &payload, run: &run, steps: &outputs, item: Some(&item), index: Some(7), budget: &budget };
     compile(source).unwrap().evaluate(&scope)
 }
 
@@ -130,8 +150,9 @@ fn repeating_is_paid_for() {
     }
 }
 
+/// Nothing that costs is left to minijinja, wherever it stands.
 #[test]
-fn no_product_is_left_to_minijinja_wherever_it_stands() {
+fn all_that_costs_is_paid_for_wherever_it_stands() {
     for around in [
         "not (@)",
         "(@) in [1] < 2",
@@ -155,14 +176,112 @@ fn no_product_is_left_to_minijinja_wherever_it_stands() {
         "[1][::(@)[0]]",
         "range(@)",
         "dict(a=@)",
+        "dict(odd=@)",
+        "dict(*[@])",
+        "[1] | sort(**{'reverse': @})",
         "[@]",
         "(1, @)",
         "{'a': @}",
         "{(@)[0]: 1}",
     ] {
-        let rewritten = multiply::as_calls(&around.replace('@', "[1] * 2")).unwrap();
-        assert!(!rewritten.contains('*') && rewritten.contains(multiply::FUNCTION), "{around}: {rewritten}");
+        for costs in ["[1] * 100000000", "'x' * 100000000"] {
+            let source = around.replace('@', costs);
+            if around.starts_with("1 if false") {
+                assert_eq!(evaluate(&source).ok(), None);
+                continue;
+            }
+            assert!(fails(&source).contains("more work"), "{source}: {:?}", evaluate(&source));
+        }
     }
+}
+
+#[test]
+fn what_is_copied_compared_or_gone_over_is_paid_for_before() {
+    let payload = json!({"s": "x".repeat(1_000_000), "l": vec!["y"; 200_000], "e": "", "m": {"a": 1}});
+    let (s, l) = ("payload.s", "payload.l");
+    for source in [
+        vec![s; 400].join("~"),
+        vec![s; 400].join("+"),
+        format!("[{}] | length", vec![l; 300].join(", ")) + &" ~ payload.l".repeat(50),
+        vec![l; 300].join(" ~ "),
+        format!("({}) | length", vec![format!("({s} == {s})"); 120].join(" ~ ")),
+        format!("[{}]", vec![format!("{s}[::-1]"); 100].join(", ")),
+        format!("[{}]", vec![format!("{s}[500000 + 0]"); 150].join(", ")),
+        format!("[{}]", vec![format!("({l} == {l})"); 100].join(", ")),
+        format!("[{}]", vec![format!("('z' in {l})"); 100].join(", ")),
+        format!("[{}]", vec![format!("('z' in {s})"); 150].join(", ")),
+        format!("[{}]", vec![format!("({s} is upper)"); 150].join(", ")),
+        format!("([{s}] * 100) | unique"),
+        format!("([{l}] * 100000) | map('length') | sum ~ ([{l}] * 100) ~ ''"),
+        format!("([{l}] * 1000) | string"),
+        format!("([{l}] * 1000) | sort"),
+        format!("([{l}] * 1000) | join"),
+        format!("([{s}] * 1000) | sum(start='')"),
+        format!("{s} | split('') | length ~ {s} | list | length ~ ({s} | split('x') | length)"),
+        format!("([{l} | zip({s})] * 1000) | map('list') | list"),
+        format!("([{l}[100000:]] * 1000) | map('first') | list ~ ([{l}[1:]] * 1000)"),
+        format!("([{l} | chain({l})] * 1000) | map('last') | list"),
+        format!("{{{}}}", vec![format!("({s}): 1"); 20].join(", ")),
+        format!("range(*({l} * 100))"),
+    ] {
+        let expression = compile(&source).unwrap_or_else(|error| panic!("{source}: {}", error.message));
+        let error = evaluate_over(&expression, &payload).expect_err(&source[..source.len().min(100)]);
+        assert!(error.message.contains("more work"), "{source}: {error}");
+    }
+}
+
+#[test]
+fn expressions_of_one_value_share_its_work() {
+    let (payload, null) = (Arc::new(json!({"s": "x".repeat(1_000_000)})), Arc::new(Value::Null));
+    for (source, times) in [("payload.s[-1]", 200), ("payload.s == payload.s ~ ''", 60)] {
+        let piece = || Part::Value(compile(source).unwrap());
+        let template = Template::new(Part::list((0..times).map(|_| piece()).collect()));
+        let (budget, outputs) = (Budget::new(1_000_000, &Limits::default()), Outputs::default());
+        let scope = Scope { payload: &payload, run: &null, steps: &outputs, item: None, index: None, budget: &budget };
+        let error = template.render(&scope).unwrap_err();
+        assert!(error.message.contains("more work") && !error.too_large, "{error}");
+    }
+}
+
+#[test]
+fn large_values_are_looked_at_for_little() {
+    let payload =
+        json!({"l": vec![json!({"id": 1, "text": "a text of a few words"}); 200_000], "s": "x".repeat(4_000_000)});
+    for (source, value) in [
+        ("payload.l | length", json!(200_000)),
+        ("payload.l | length > 5 and payload.l != []", json!(true)),
+        ("payload.l[1].id + (payload.l | length)", json!(200_001)),
+        ("payload.l[-1].id ~ payload.l[7].text", json!("1a text of a few words")),
+        ("(payload.l | first).text | upper", json!("A TEXT OF A FEW WORDS")),
+        ("payload.s | length", json!(4_000_000)),
+        ("payload.s == 'x'", json!(false)),
+    ] {
+        assert_eq!(evaluate_over(&compile(source).unwrap(), &payload).unwrap(), value, "{source}");
+    }
+}
+
+#[test]
+fn what_minijinja_would_panic_at_has_a_value_or_an_error() {
+    let payload = json!({"e": "", "n": [], "s": "abc", "l": [1, 2, 3], "i": i64::MIN});
+    for (source, value) in [
+        ("payload.e[::-1]", json!("")),
+        ("payload.n[::-1]", json!([])),
+        ("payload.s[::-1]", json!("cba")),
+        ("payload.s[0:2:-1]", json!("")),
+        ("payload.l[::-2]", json!([3, 1])),
+        ("payload.l[5:0:-1]", json!([3, 2, 1])),
+        ("payload.l[2:1:-1]", json!([3])),
+        ("payload.l[::-9223372036854775807]", json!([3])),
+        ("payload.l[::9223372036854775807]", json!([1])),
+        ("payload.l[-9223372036854775807::-1]", json!([1])),
+        ("4 is divisibleby(0)", json!(false)),
+        ("4 is divisibleby(2)", json!(true)),
+        ("4.5 is divisibleby(1.5)", json!(true)),
+        ("payload.i is divisibleby(-1)", json!(true)),
+    ] {
+        assert_eq!(evaluate_over(&compile(source).unwrap(), &payload).unwrap(), value, "{source}");
+    }
+    let _ = evaluate_over(&compile("payload.l[::-9223372036854775807 - 1]").unwrap(), &payload);
 }
 
 #[test]
@@ -172,6 +291,7 @@ fn work_is_bounded() {
     assert!(fails("('x' * 100000000) | upper").contains("more work"));
     assert!(fails("'x' * 100000000000").contains("more work"));
     assert!(fails("([range(100000) | list] * 100000) | list").contains("more work"));
+    assert!(fails(&format!("{}1", "'xxxxxxxxxxxxxxxx' * 100000 ~ ".repeat(100))).contains("more work"));
     assert!(fails("('x' * 1000000) | replace('x', 'y' * 1000000)").contains("more work"));
     assert!(fails("(['x' * 1000000] * 100000) | join").contains("more work"));
     let error = evaluate_with_fuel("payload.n + payload.n + payload.n + 1", 3).unwrap_err();
@@ -270,8 +390,8 @@ fn an_expression_knows_its_steps() {
 fn truth_is_jinjas() {
     for (source, truth) in [("''", false), ("'0'", true), ("0", false), ("0.0", false), ("[]", false), ("none", false)]
     {
-        let (null, outputs) = (Value::Null, Outputs::default());
-        let scope = Scope { payload: &null, run: &null, steps: &outputs, item: None, index: None, fuel: 1000 };
+        let (null, outputs, budget) = (Arc::new(Value::Null), Outputs::default(), with_fuel(1000));
+        let scope = Scope { payload: &null, run: &null, steps: &outputs, item: None, index: None, budget: &budget };
         assert_eq!(compile(source).unwrap().truthy(&scope).unwrap(), truth, "{source}");
     }
 }
@@ -316,51 +436,76 @@ fn any_segment() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Expressions full of products, in every place where one can stand.
-fn any_product() -> impl Strategy<Value = String> {
+/// Expressions full of operators, in every place where one can stand.
+fn any_expression() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("2".to_owned()),
+        Just("1".to_owned()),
         Just("payload.n".to_owned()),
+        Just("payload.l".to_owned()),
+        Just("payload.m".to_owned()),
+        Just("payload.s".to_owned()),
+        Just("payload.gone".to_owned()),
         Just("[1, 2]".to_owned()),
         Just("'a*b'".to_owned()),
         Just("payload['*']".to_owned()),
+        Just("('x' if false)".to_owned()),
     ];
-    leaf.prop_recursive(5, 24, 3, |inner| {
+    let operators = ["*", "+", "-", "~", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "and", "or"];
+    leaf.prop_recursive(5, 24, 3, move |inner| {
         let two = (inner.clone(), inner.clone());
+        let three = (inner.clone(), inner.clone(), inner.clone());
+        let operator = prop::sample::select(operators.to_vec());
         prop_oneof![
-            4 => two.clone().prop_map(|(a, b)| format!("{a} * {b}")),
-            2 => two.clone().prop_map(|(a, b)| format!("({a})*({b})")),
-            1 => two.clone().prop_map(|(a, b)| format!("{a} ** {b}")),
-            1 => two.clone().prop_map(|(a, b)| format!("{a} + {b} * 2")),
+            8 => (two.clone(), operator.clone()).prop_map(|((a, b), op)| format!("{a} {op} {b}")),
+            4 => (two.clone(), operator.clone()).prop_map(|((a, b), op)| format!("({a}) {op} ({b})")),
+            2 => (three.clone(), operator.clone(), operator)
+                .prop_map(|((a, b, c), op, other)| format!("{a} {op} {b} {other} {c}")),
             1 => two.clone().prop_map(|(a, b)| format!("({a} * 2) | string ~ {b}")),
             1 => two.clone().prop_map(|(a, b)| format!("({a}) | default({b} * 3)")),
             1 => two.clone().prop_map(|(a, b)| format!("2 * {a} if {a} == {b} * 1 else {b} * 2")),
-            1 => two.prop_map(|(a, b)| format!("{{'k': [{a} * 1, -{b}]}}")),
+            1 => two.clone().prop_map(|(a, b)| format!("{{'k': [{a} * 1, -{b}]}}")),
+            1 => two.clone().prop_map(|(a, b)| format!("({a}) is eq({b})")),
+            1 => two.clone().prop_map(|(a, b)| format!("[{a}, {b}] | sort | list")),
+            1 => two.clone().prop_map(|(a, b)| format!("[{a}] | chain([{b}]) | list")),
+            1 => two.clone().prop_map(|(a, b)| format!("({a})[{b}]")),
+            1 => two.prop_map(|(a, b)| format!("({a}) not in ({b})")),
             1 => inner.clone().prop_map(|a| format!("{a} * 2 is divisibleby(2 * 1)")),
             1 => inner.clone().prop_map(|a| format!("(range(2 * 2) | list)[0 * 1:1 * {a}]")),
+            1 => inner.clone().prop_map(|a| format!("({a})[1:]")),
+            1 => inner.clone().prop_map(|a| format!("({a}) | reverse | list")),
+            1 => inner.clone().prop_map(|a| format!("({a}) | length")),
+            1 => inner.clone().prop_map(|a| format!("({a}) | unique | join('-')")),
+            1 => inner.clone().prop_map(|a| format!("({a}) | items | list")),
+            1 => inner.clone().prop_map(|a| format!("({a}) | tojson")),
             1 => inner.prop_map(|a| format!("not {a} * 2 in [4 * 1]")),
         ]
     })
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// Also when nothing is converted before somebody looks at it.
     #[test]
-    fn products_are_what_minijinja_makes_of_them(source in any_product()) {
-        let payload = json!({"n": 3, "*": 4});
-        let (null, outputs) = (Value::Null, Outputs::default());
-        let scope = Scope { payload: &payload, run: &null, steps: &outputs, item: None, index: None, fuel: 100_000 };
-        let found = compile(&source).ok().and_then(|expression| expression.evaluate(&scope).ok());
+    fn expressions_are_what_minijinja_makes_of_them(source in any_expression(), viewed in any::<bool>()) {
+        let payload = json!({
+            "n": 3, "*": 4, "s": "text", "l": [1, {"k": [2, "x"]}, [[]], "y", 2.5], "m": {"k": {"z": [1, 2]}, "": null, "a": "b"},
+        });
+        view::NOTHING_IS_SMALL.set(viewed);
+        let found = compile(&source).ok().and_then(|expression| evaluate_over(&expression, &payload).ok());
+        view::NOTHING_IS_SMALL.set(false);
         prop_assert_eq!(found, super::jinja::reference(&source, &payload), "{}", source);
     }
+}
 
+proptest! {
     #[test]
     fn walking_a_path_is_what_minijinja_does(payload in any_json(), segments in prop::collection::vec(any_segment(), 0..4)) {
-        let (null, outputs) = (Value::Null, Outputs::default());
-        let scope = Scope { payload: &payload, run: &null, steps: &outputs, item: None, index: None, fuel: 100_000 };
         let walked = compile(&format!("payload{}", segments.concat())).unwrap();
         prop_assert!(matches!(walked.code, Code::Path(_)));
         let reference = jinja::reference(&format!("payload{}", segments.concat()), &payload);
-        prop_assert_eq!(walked.evaluate(&scope).ok(), reference);
+        prop_assert_eq!(evaluate_over(&walked, &payload).ok(), reference);
     }
 
     #[test]

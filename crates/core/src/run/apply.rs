@@ -498,6 +498,7 @@ impl RunState {
         self.scratch.fresh.clear();
         self.scratch.blocked.clear();
         self.scratch.unasked.clear();
+        self.scratch.postponed.clear();
         self.scratch.timer_changes.clear();
         self.scratch.gone.clear();
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::state::{Fact, Phase, RunState};
 use crate::canonical;
 use crate::event::{ErrorInfo, StepRef};
-use crate::expression::{Needs, Scope, StepOutputs, Template};
+use crate::expression::{Budget, EvalError, Needs, Scope, StepOutputs, Template};
 use crate::hash::Digest;
 use crate::json::Json;
 use crate::limits::Limits;
@@ -17,6 +17,10 @@ use crate::status::SkipReason;
 use crate::text::name_fault;
 
 const EXPRESSION_FAILED: &str = "expression_failed";
+const INPUT_TOO_LARGE: &str = "input_too_large";
+const BAD_KEY: &str = "bad_concurrency_key";
+/// What is rendered for a concurrency key; how long one may be is checked when it is there.
+pub(super) const KEY_BYTES: usize = 64 * 1024;
 /// An output that was too large for the log is gone from the blob store.
 pub(super) const OUTPUT_LOST: &str = "output_lost";
 
@@ -31,6 +35,41 @@ pub(super) enum NoValue {
 impl NoValue {
     fn expression(message: String) -> NoValue {
         NoValue::Failed(ErrorInfo::fatal(EXPRESSION_FAILED, message))
+    }
+
+    fn of(error: EvalError, what: Rendered) -> NoValue {
+        if !error.too_large {
+            return NoValue::expression(error.message);
+        }
+        let (code, message) = match what {
+            Rendered::Input => (
+                INPUT_TOO_LARGE,
+                format!("the input of this step: {}; pass a reference to the data instead", error.message),
+            ),
+            Rendered::Key => (BAD_KEY, format!("the concurrency key: {}", error.message)),
+            Rendered::List => ("too_many_items", format!("the list of this foreach: {}; split it", error.message)),
+        };
+        NoValue::Failed(ErrorInfo::fatal(code, message))
+    }
+}
+
+/// What expressions are evaluated for.
+#[derive(Clone, Copy, Debug)]
+enum Rendered {
+    Input,
+    Key,
+    /// Of a `foreach`. It may be all that a step has returned, or all of the payload.
+    List,
+}
+
+impl Rendered {
+    fn budget(self, limits: &Limits) -> Budget {
+        let bytes = match self {
+            Rendered::Input => limits.input_bytes,
+            Rendered::Key => KEY_BYTES,
+            Rendered::List => limits.large_output_bytes.max(limits.payload_bytes).max(limits.document_bytes),
+        };
+        Budget::new(bytes, limits)
     }
 }
 
@@ -48,6 +87,7 @@ pub(super) fn key_text(value: &Value, limits: &Limits) -> Result<String, String>
     }
 }
 
+/// Sorted by step.
 #[derive(Default)]
 struct Seen {
     outputs: Vec<(StepIndex, Arc<Value>)>,
@@ -55,12 +95,14 @@ struct Seen {
 }
 
 impl StepOutputs for Seen {
-    fn output(&self, step: StepIndex) -> Option<&Value> {
-        self.outputs.iter().find(|(index, _)| *index == step).map(|(_, value)| &**value)
+    fn output(&self, step: StepIndex) -> Option<&Arc<Value>> {
+        let found = self.outputs.binary_search_by_key(&step, |(index, _)| *index).ok()?;
+        self.outputs.get(found).map(|(_, value)| value)
     }
 
-    fn artifacts(&self, step: StepIndex) -> Option<&Value> {
-        self.artifacts.iter().find(|(index, _)| *index == step).map(|(_, value)| &**value)
+    fn artifacts(&self, step: StepIndex) -> Option<&Arc<Value>> {
+        let found = self.artifacts.binary_search_by_key(&step, |(index, _)| *index).ok()?;
+        self.artifacts.get(found).map(|(_, value)| value)
     }
 }
 
@@ -78,7 +120,7 @@ impl Input {
             .map_err(|error| ErrorInfo::fatal("bad_input", format!("the input of this step: {error}")))?;
         if text.len() > limits.input_bytes {
             return Err(ErrorInfo::fatal(
-                "input_too_large",
+                INPUT_TOO_LARGE,
                 format!(
                     "the input of this step has {} bytes, the limit is {}; pass a reference to the data instead",
                     text.len(),
@@ -98,13 +140,14 @@ impl RunState {
         let template = &plan.step(step.step).input;
         let value = match template.constant() {
             Some(value) => value.clone(),
-            None => self.render(template, step, limits)?,
+            None => self.render(template, step, Rendered::Input, limits)?,
         };
         let placeholders = match template.has_placeholders() {
             true => self.placeholders_of(template, step, limits)?,
             false => Placeholders::default(),
         };
         let input = Input::of(value, limits).map_err(NoValue::Failed)?;
+        self.scratch.spent += input.json.len() as u64;
         Ok(Input { placeholders, ..input })
     }
 
@@ -118,8 +161,9 @@ impl RunState {
             return Ok(Placeholders::of(value));
         }
         let item = self.item_value(step, limits)?;
-        self.with_scope(template.needs(), item.as_ref(), step.item, limits, |scope| {
-            template.placeholders(scope).map_err(|error| NoValue::expression(error.message))
+        let budget = Rendered::Input.budget(limits);
+        self.with_scope(template.needs(), item.as_ref(), step.item, &budget, |scope| {
+            template.placeholders(scope).map_err(|error| NoValue::of(error, Rendered::Input))
         })
     }
 
@@ -127,40 +171,47 @@ impl RunState {
     pub(super) fn slot_key_of(&mut self, step: StepRef, key: &Template, limits: &Limits) -> Result<Arc<str>, NoValue> {
         let value = match key.constant() {
             Some(value) => value.clone(),
-            None => self.render(key, step, limits)?,
+            None => self.render(key, step, Rendered::Key, limits)?,
         };
-        key_text(&value, limits)
-            .map(Arc::from)
-            .map_err(|message| NoValue::Failed(ErrorInfo::fatal("bad_concurrency_key", message)))
+        key_text(&value, limits).map(Arc::from).map_err(|message| NoValue::Failed(ErrorInfo::fatal(BAD_KEY, message)))
     }
 
-    fn render(&mut self, template: &Template, step: StepRef, limits: &Limits) -> Result<Value, NoValue> {
+    fn render(
+        &mut self,
+        template: &Template,
+        step: StepRef,
+        what: Rendered,
+        limits: &Limits,
+    ) -> Result<Value, NoValue> {
         let item = self.item_value(step, limits)?;
-        self.with_scope(template.needs(), item.as_ref(), step.item, limits, |scope| {
-            template.render(scope).map_err(|error| NoValue::expression(error.message))
+        let budget = what.budget(limits);
+        self.with_scope(template.needs(), item.as_ref(), step.item, &budget, |scope| {
+            template.render(scope).map_err(|error| NoValue::of(error, what))
         })
     }
 
     pub(super) fn condition(&mut self, step: StepIndex, limits: &Limits) -> Result<bool, NoValue> {
         let plan = self.plan.clone();
         let Some(when) = &plan.step(step).when else { return Ok(true) };
-        self.with_scope(when.needs(), None, None, limits, |scope| {
+        let budget = Rendered::Input.budget(limits);
+        self.with_scope(when.needs(), None, None, &budget, |scope| {
             when.truthy(scope).map_err(|error| NoValue::expression(error.message))
         })
     }
 
     /// The list that a `foreach` step goes over.
-    pub(super) fn items_of(&mut self, step: StepIndex, limits: &Limits) -> Result<Vec<Value>, NoValue> {
+    pub(super) fn items_of(&mut self, step: StepIndex, limits: &Limits) -> Result<Vec<Arc<Value>>, NoValue> {
         let plan = self.plan.clone();
         let Some(foreach) = &plan.step(step).foreach else { return Ok(Vec::new()) };
-        let value = self.with_scope(foreach.needs(), None, None, limits, |scope| {
-            foreach.evaluate(scope).map_err(|error| NoValue::expression(error.message))
+        let budget = Rendered::List.budget(limits);
+        let value = self.with_scope(foreach.needs(), None, None, &budget, |scope| {
+            foreach.evaluate(scope).map_err(|error| NoValue::of(error, Rendered::List))
         })?;
         list_of(value, limits).map_err(NoValue::Failed)
     }
 
     /// The item of a sub-step. The list is kept while its items are being handed out.
-    fn item_value(&mut self, step: StepRef, limits: &Limits) -> Result<Option<Value>, NoValue> {
+    fn item_value(&mut self, step: StepRef, limits: &Limits) -> Result<Option<Arc<Value>>, NoValue> {
         let Some(item) = step.item else { return Ok(None) };
         if !self.scratch.items.contains_key(&step.step) {
             let list = self.items_of(step.step, limits)?;
@@ -175,9 +226,9 @@ impl RunState {
     fn with_scope<T>(
         &mut self,
         needs: &Needs,
-        item: Option<&Value>,
+        item: Option<&Arc<Value>>,
         index: Option<u32>,
-        limits: &Limits,
+        budget: &Budget,
         work: impl FnOnce(&Scope<'_>) -> Result<T, NoValue>,
     ) -> Result<T, NoValue> {
         let mut missing = Vec::new();
@@ -220,14 +271,9 @@ impl RunState {
         }
         let Some(payload) = payload.filter(|_| missing.is_empty()) else { return Err(NoValue::Missing(missing)) };
         let run = self.run_value();
-        work(&Scope {
-            payload: &payload,
-            run,
-            steps: &seen,
-            item,
-            index: index.map(u64::from),
-            fuel: limits.expression_fuel,
-        })
+        let result = work(&Scope { payload: &payload, run, steps: &seen, item, index: index.map(u64::from), budget });
+        self.scratch.spent += budget.spent();
+        result
     }
 
     /// The output of a step that has ended well, or the events to read for it.
@@ -295,24 +341,24 @@ impl RunState {
         Json::trusted(list)
     }
 
-    fn run_value(&self) -> &Value {
+    fn run_value(&self) -> &Arc<Value> {
         self.scratch.run_value.get_or_init(|| {
-            json!({
+            Arc::new(json!({
                 "id": self.run,
                 "workflow": &*self.plan.name,
                 "version": &*self.plan.version,
                 "priority": self.priority,
                 "created_at": self.created_at,
                 "org": self.org.slug(),
-            })
+            }))
         })
     }
 }
 
 /// What a `foreach` goes over must be a list of bounded length.
-pub(super) fn list_of(value: Value, limits: &Limits) -> Result<Vec<Value>, ErrorInfo> {
+pub(super) fn list_of(value: Value, limits: &Limits) -> Result<Vec<Arc<Value>>, ErrorInfo> {
     match value {
-        Value::Array(items) if items.len() <= limits.foreach_items => Ok(items),
+        Value::Array(items) if items.len() <= limits.foreach_items => Ok(items.into_iter().map(Arc::new).collect()),
         Value::Array(items) => Err(ErrorInfo::fatal(
             "too_many_items",
             format!("foreach yields {} items, the limit is {}; split the list", items.len(), limits.foreach_items),

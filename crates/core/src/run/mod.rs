@@ -311,6 +311,9 @@ pub struct Decision {
     pub missing: Vec<u64>,
     /// What must be known of results that are kept; decided again with `Command::Continue`.
     pub cache: CacheQuestions,
+    /// Steps are ready that were not looked at, as looking at the others was work enough for one decision: to be decided
+    /// again with `Command::Continue`, when this is written. Not if something is asked: its answer leads on.
+    pub more: bool,
     /// The attempt returned this patch: nothing was decided, as the plan that it makes is needed first
     /// ([`Command::Patching`]).
     pub patch: Option<Json>,
@@ -462,6 +465,7 @@ struct Decider<'a> {
 impl<'a> Decider<'a> {
     fn new(state: &'a mut RunState, context: &'a Context<'a>) -> Decider<'a> {
         let (decision, moved) = (Decision::default(), state.moves());
+        state.scratch.spent = 0;
         Decider {
             state,
             context,
@@ -488,6 +492,8 @@ impl<'a> Decider<'a> {
         self.land_if_held_up();
         self.decision.missing.sort_unstable();
         self.decision.missing.dedup();
+        let asks = !self.decision.missing.is_empty() || !self.decision.cache.is_empty();
+        self.decision.more = !asks && self.state.goes_on();
         if let Some(illegal) = self.broken {
             return Err(Rejection::new(RejectionKind::Bug, "internal", illegal.to_string()));
         }

@@ -138,7 +138,8 @@ impl Preview {
             decider.unblock();
             let decision = decider.finish()?;
             self.note(&decision);
-            if !decision.cache.lookups.is_empty() || self.assumed.is_empty() {
+            let over = self.assumed.is_empty() && !decision.more;
+            if !decision.cache.lookups.is_empty() || over {
                 return Ok(decision.cache.lookups);
             }
         }

@@ -2,21 +2,33 @@
 
 use super::cache::AT_ONCE;
 use super::evaluate::NoValue;
-use super::state::Phase;
+use super::state::{Phase, RunState};
 use super::{Decider, Effect, StepSlot};
 use crate::event::{Body, ErrorInfo, StepRef};
 use crate::plan::Action;
 use crate::status::SkipReason;
 
+/// Bytes and work that looking at steps takes in one decision. It ends none of them: the rest is looked at in the next one, so
+/// that what is committed together is bounded, and other runs have their turn.
+const WORK_AT_ONCE: u64 = 32 * 1024 * 1024;
+
 /// What became of a look at a ready step.
 type Looked = Result<(), NoValue>;
+
+impl RunState {
+    /// Whether there are ready steps whose turn to be looked at comes with the next decision.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        !self.scratch.postponed.is_empty()
+    }
+}
 
 impl Decider<'_> {
     /// Looks at all steps that became ready, and at those that become ready by that.
     pub(super) fn advance(&mut self) {
         loop {
             let mut fresh = std::mem::take(&mut self.state.scratch.fresh);
-            if fresh.is_empty() && self.decision.cache.is_empty() {
+            if fresh.is_empty() && self.decision.cache.is_empty() && !self.has_done_enough() {
                 let unasked = &mut self.state.scratch.unasked;
                 fresh.extend(unasked.drain(..unasked.len().min(AT_ONCE)));
             }
@@ -24,14 +36,27 @@ impl Decider<'_> {
                 break;
             }
             for step in fresh {
-                self.look_at(step);
+                if self.has_done_enough() {
+                    self.state.scratch.postponed.push(step);
+                } else {
+                    self.look_at(step);
+                }
             }
         }
+        if self.has_done_enough() {
+            let scratch = &mut self.state.scratch;
+            scratch.postponed.extend(scratch.unasked.drain(..));
+        }
+    }
+
+    fn has_done_enough(&self) -> bool {
+        self.state.scratch.spent > WORK_AT_ONCE
     }
 
     /// Looks again at those that lacked a fact.
     pub(super) fn unblock(&mut self) {
         let mut blocked = std::mem::take(&mut self.state.scratch.blocked);
+        blocked.append(&mut self.state.scratch.postponed);
         blocked.sort_unstable();
         blocked.dedup();
         self.state.scratch.fresh.extend(blocked);
@@ -42,6 +67,7 @@ impl Decider<'_> {
         // Nobody may have heard what was asked before.
         self.state.forget_flights();
         self.state.scratch.unasked.clear();
+        self.state.scratch.postponed.clear();
         self.state.scratch.fresh = self.state.startable(self.context.now);
     }
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::evaluate::key_text;
+use super::evaluate::{KEY_BYTES, key_text};
 use super::signal::check_actor;
 use super::{Context, Decider, Decision, Effect, Rejection, RejectionKind, RunState};
 use crate::cache::Trust;
 use crate::canonical;
 use crate::event::{BaseRun, Body, Event, ParentStep, Queued};
-use crate::expression::{Scope, StepOutputs};
+use crate::expression::{Budget, Scope, StepOutputs};
 use crate::id::{OrgId, RunId};
 use crate::json::Json;
 use crate::limits::Limits;
@@ -91,7 +91,7 @@ impl Starting {
         let slot_key = match &plan.concurrency {
             None => None,
             Some(concurrency) => {
-                let payload = parse(&request.payload, limits)?;
+                let payload = Arc::new(parse(&request.payload, limits)?);
                 Some(evaluate_key(concurrency, &payload, &request, &plan, context)?)
             }
         };
@@ -271,28 +271,28 @@ fn parse(payload: &Json, limits: &Limits) -> Result<Value, Rejection> {
 struct NoSteps;
 
 impl StepOutputs for NoSteps {
-    fn output(&self, _: StepIndex) -> Option<&Value> {
+    fn output(&self, _: StepIndex) -> Option<&Arc<Value>> {
         None
     }
 }
 
 fn evaluate_key(
     concurrency: &Concurrency,
-    payload: &Value,
+    payload: &Arc<Value>,
     request: &StartRun,
     plan: &Plan,
     context: &Context<'_>,
 ) -> Result<String, Rejection> {
-    let run = serde_json::json!({
+    let run = Arc::new(serde_json::json!({
         "id": request.run, "workflow": &*plan.name, "version": &*plan.version, "priority": request.priority,
         "org": request.org.slug(),
-    });
-    let scope =
-        Scope { payload, run: &run, steps: &NoSteps, item: None, index: None, fuel: context.limits.expression_fuel };
-    let value = concurrency
-        .key
-        .render(&scope)
-        .map_err(|error| invalid("expression_failed", format!("the concurrency key: {}", error.message)))?;
+    }));
+    let budget = Budget::new(KEY_BYTES, context.limits);
+    let scope = Scope { payload, run: &run, steps: &NoSteps, item: None, index: None, budget: &budget };
+    let value = concurrency.key.render(&scope).map_err(|error| {
+        let code = if error.too_large { "bad_concurrency_key" } else { "expression_failed" };
+        invalid(code, format!("the concurrency key: {}", error.message))
+    })?;
     key_text(&value, context.limits).map_err(|message| invalid("bad_concurrency_key", message))
 }
 

@@ -108,9 +108,13 @@ pub(super) struct Scratch {
     pub(super) timer_changes: Vec<TimerChange>,
     /// Left the line, or (true) a worker's hands, by the events applied since the last look.
     pub(super) gone: Vec<(StepRef, bool)>,
-    pub(super) run_value: OnceLock<Value>,
+    pub(super) run_value: OnceLock<Arc<Value>>,
     /// The lists of the `foreach` steps whose items are being handed out.
-    pub(super) items: BTreeMap<StepIndex, Vec<Value>>,
+    pub(super) items: BTreeMap<StepIndex, Vec<Arc<Value>>>,
+    /// What evaluating has cost in the decision under way, in bytes and work.
+    pub(super) spent: u64,
+    /// Ready steps that are looked at in the next decision, as this one has done enough.
+    pub(super) postponed: Vec<StepRef>,
     /// Plans that the run is about to follow.
     pub(super) plans: BTreeMap<Digest, Arc<Plan>>,
     /// What keys are made of beyond the run.

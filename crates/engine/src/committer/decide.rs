@@ -183,6 +183,7 @@ impl Committer {
                 if matches!(command, Command::Adopt { .. } | Command::FireTimer { .. }) && !self.can_run(run) {
                     return;
                 }
+                let command = self.going_on(run, command);
                 let answer = self.decide_command(org, run, &command, None, follow_ups);
                 if let Some(ops) = self.returned_patch.take() {
                     return self.prepare_patch(org, run, command, reply, ops);
@@ -278,6 +279,9 @@ impl Committer {
                 follow_ups.push_back(FollowUp::Missing { org, run, seqs: decision.missing });
             }
             self.ask_results(org, run, decision.cache);
+            if decision.more {
+                self.go_on(org, run);
+            }
         }
         match refused {
             Some(message) => Err(Rejection { kind: RejectionKind::Conflict, code: "signal_rejected", message }.into()),
@@ -458,6 +462,27 @@ impl Committer {
             follow_ups.push_back(FollowUp::Missing { org, run, seqs: decision.missing });
         }
         self.ask_results(org, run, decision.cache);
+        if decision.more {
+            self.go_on(org, run);
+        }
+    }
+
+    /// The rest of a decision that was work enough for one commit goes with the next.
+    fn go_on(&mut self, org: OrgId, run: RunId) {
+        self.set_asking(run, true);
+        self.again.push(Request::command(org, run, Command::Continue));
+    }
+
+    /// What a run that goes on is told: all of it is looked at if it was read anew since then.
+    fn going_on(&mut self, run: RunId, command: Command) -> Command {
+        if !matches!(command, Command::Continue) {
+            return command;
+        }
+        self.set_asking(run, false);
+        match self.states.peek(run) {
+            Some(entry) if entry.state.goes_on() => command,
+            _ => Command::Adopt { lost: None },
+        }
     }
 
     /// Takes a run out of the gathering batch, with those that stand or fall with it, and forgets their states; what was

@@ -218,8 +218,7 @@ impl Pusher {
             return Ok(None);
         }
         let step = token.task.step;
-        // Limits keep new inputs small; this one was let in.
-        let limits = Limits { input_bytes: usize::MAX, ..self.limits.clone() };
+        let limits = self.limits.for_what_was_let_in();
         let input = learning(&self.artifacts, &mut state, |state| state.resolved_input(step, &limits)).await?;
         let Some(input) = input else { return Ok(None) };
         let task = Task {

@@ -93,6 +93,7 @@ impl Start {
             signals: 0,
             results: self.results,
             blobs: BTreeMap::new(),
+            decisions: 0,
             watcher: Watcher::default(),
         };
         run.follow(decision);

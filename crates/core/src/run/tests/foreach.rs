@@ -6,6 +6,17 @@ use crate::status::RunStatus::{Cancelled, Completed, Failed, Running};
 
 const EACH: &str = "steps: {f: {skill: x, foreach: '${{ payload.xs }}', input: {x: '${{ item }}', n: '${{ index }}'}}, \
                     g: {skill: x, input: {all: '${{ steps.f.output }}'}}}";
+/// One decision renders as much as it may, and the rest is rendered in those that follow: no item fails for the others' sake.
+#[test]
+fn what_is_much_is_begun_in_several_decisions() {
+    let each = "steps: {f: {skill: workflow, foreach: '${{ payload.xs }}',                 input: {ref: r, payload: {x: '${{ item }}', s: '${{ payload.s }}'}}}}";
+    let xs: Vec<String> = (0..60).map(|n| n.to_string()).collect();
+    let payload = format!(r#"{{"xs":[{}],"s":"{}"}}"#, xs.join(","), "s".repeat(900_000));
+    let run = Run::start(each, &payload);
+    assert_eq!(run.children.len(), 60);
+    assert!(run.decisions >= 3 && run.decisions < 10, "{}", run.decisions);
+}
+
 const GO_ON: &str =
     "on_failure: continue\nsteps: {f: {skill: x, foreach: '${{ payload.xs }}'}, g: {skill: x, depends_on: [f]}}";
 

@@ -74,6 +74,8 @@ pub(super) struct Run {
     pub(super) results: SharedResults,
     /// Outputs that are too large for the log.
     pub(super) blobs: BTreeMap<Digest, Json>,
+    /// How many decisions followed from commands without another one.
+    pub(super) decisions: usize,
     pub(super) watcher: Watcher,
 }
 
@@ -112,10 +114,10 @@ impl Run {
                 self.rows.push(row);
                 self.events.push(event);
             }
-            if decision.missing.is_empty() && decision.cache.is_empty() {
+            if decision.missing.is_empty() && decision.cache.is_empty() && !decision.more {
                 break;
             }
-            rounds = if self.events.len() > known { 0 } else { rounds + 1 };
+            rounds = if self.events.len() > known || decision.more { 0 } else { rounds + 1 };
             known = self.events.len();
             assert!(rounds < 10, "asks for {:?} and {:?} again and again", decision.missing, decision.cache);
             self.answer(decision.cache);
@@ -136,6 +138,7 @@ impl Run {
             self.entropy += 1;
             let context = Context::new(self.now, self.entropy, &self.limits);
             decision = decide(&mut self.state, Command::Continue, &context).unwrap();
+            self.decisions += 1;
             effects.append(&mut decision.effects);
         }
         for effect in effects {
