@@ -64,15 +64,23 @@ fn reject(field: &str, fault: Option<String>, code: &'static str) -> Result<(), 
 /// A text as it may be kept: without control characters but line breaks and tabs, and not longer than so many bytes.
 #[must_use]
 pub fn clean(text: String, most_bytes: usize) -> String {
-    let mut text = match without_controls(&text) {
+    let text = match without_controls(&text) {
         Cow::Borrowed(_) => text,
         Cow::Owned(cleaned) => cleaned,
     };
-    if text.len() > most_bytes {
-        text.truncate(text.floor_char_boundary(most_bytes));
-        text.push_str(" … (cut)");
+    match shortened(&text, most_bytes) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(short) => short,
     }
-    text
+}
+
+/// A text of no more than so many bytes, and a sign that there was more.
+#[must_use]
+pub fn shortened(text: &str, most_bytes: usize) -> Cow<'_, str> {
+    match text.len() <= most_bytes {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(format!("{} … (cut)", &text[..text.floor_char_boundary(most_bytes)])),
+    }
 }
 
 /// A text with every control character but line breaks and tabs replaced.

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use serde_json::Number;
 
 use super::node::{Data, Entry, Node, Position};
-use super::problem::Problems;
-use crate::canonical::{is_safe, pointer_segment};
+use super::problem::{Problems, segment};
+use crate::canonical::is_safe;
 
 /// Deeper documents are refused whatever the limit says; what is stored must be readable again.
 const MAX_DEPTH: usize = 100;
@@ -122,14 +122,17 @@ impl<'p> Builder<'p> {
         }
     }
 
-    /// The JSON pointer of the piece that comes next.
+    /// The JSON pointer of the piece that comes next. Nobody asks for it when no problem is told any more.
     pub(super) fn path(&self) -> String {
-        let segment = |frame: &Frame| match frame {
+        if self.problems.are_enough() {
+            return String::new();
+        }
+        let shown = |frame: &Frame| match frame {
             Frame::List { items, .. } => format!("/{}", items.len()),
-            Frame::Map { key: Some((key, _)), .. } => pointer_segment(key),
+            Frame::Map { key: Some((key, _)), .. } => segment(key),
             Frame::Map { key: None, .. } => String::new(),
         };
-        self.frames.iter().map(segment).collect()
+        self.frames.iter().map(shown).collect()
     }
 
     /// Whether the map that was just closed holds the steps.
@@ -151,7 +154,7 @@ impl<'p> Builder<'p> {
             i += 1;
             let repeated = repeats.contains(&(i - 1));
             if repeated {
-                let path = self.path() + &pointer_segment(key);
+                let path = self.path() + &segment(key);
                 self.problems.add(code, *at, &path, format!("the {what} `{key}` appears twice"));
             }
             !repeated

@@ -77,7 +77,7 @@ pub fn load_all(source: &str, limits: &Limits) -> Result<Vec<Loaded>, Vec<Proble
     let nodes = if json::is_json(source) {
         vec![json::read(source, limits.json_depth, &mut problems)]
     } else {
-        yaml::read(source, limits.json_depth, &mut problems)
+        yaml::read(source, limits, &mut problems)
     };
     let nodes: Vec<Node> = nodes.into_iter().flatten().collect();
     if nodes.is_empty() && problems.is_empty() {
@@ -103,7 +103,7 @@ pub fn load_value(value: &Value, limits: &Limits) -> Result<Loaded, Vec<Problem>
     }
     let loaded = load_node(&Node::from(value), limits, &mut problems);
     match loaded.filter(|_| problems.is_empty()) {
-        Some(loaded) => check_size(loaded.canonical.len(), limits).map(|()| loaded),
+        Some(loaded) => Ok(loaded),
         None => Err(problems.into_sorted()),
     }
 }
@@ -124,6 +124,11 @@ pub fn load_stored(canonical: &str) -> Result<Plan, Vec<Problem>> {
 
 fn load_node(node: &Node, limits: &Limits, problems: &mut Problems) -> Option<Loaded> {
     let canonical = canonical::write(&canonical_value(node));
+    // Numbers may be shorter in the source, and aliases stand for more than they are.
+    if let Some(message) = too_large(canonical.len(), limits) {
+        problems.add("document_too_large", node.at, &Trail::Root, message);
+        return None;
+    }
     let hash = Digest::of(canonical.as_bytes());
     let plan = planner::plan(node, hash, None, limits, problems)?;
     Some(Loaded { canonical, hash, plan })
@@ -147,11 +152,12 @@ fn canonical_step(step: &Node) -> Option<(String, Value)> {
 }
 
 fn check_size(bytes: usize, limits: &Limits) -> Result<(), Vec<Problem>> {
-    if bytes <= limits.document_bytes {
-        return Ok(());
-    }
-    let message = format!("the document has {bytes} bytes; {} are allowed", limits.document_bytes);
-    Err(single("document_too_large", &message))
+    too_large(bytes, limits).map_or(Ok(()), |message| Err(single("document_too_large", &message)))
+}
+
+fn too_large(bytes: usize, limits: &Limits) -> Option<String> {
+    let most = limits.document_bytes;
+    (bytes > most).then(|| format!("the document has {bytes} bytes; {most} are allowed"))
 }
 
 fn single(code: &'static str, message: &str) -> Vec<Problem> {

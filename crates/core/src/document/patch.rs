@@ -1,7 +1,9 @@
 //! RFC 6902 patches of a document: operations on its canonical form, where steps are a map by id.
 //!
 //! **Invariant:** while it is being patched, a document is never nested deeper than documents may be, and all that a patch
-//! adds is no larger than a document may be: copies of copies end early.
+//! adds is no larger than a document may be: copies of copies end early. So does what goes over the document again and again.
+
+use std::cell::Cell;
 
 use json_patch::{PatchErrorKind, PatchOperation};
 use serde::Deserialize as _;
@@ -43,7 +45,7 @@ pub fn patch(canonical: &str, operations: &Value, limits: &Limits) -> Result<Loa
     };
     let document = serde_json::from_str(canonical)
         .map_err(|error| PatchError::Failed(format!("the document to be patched is not JSON: {error}")))?;
-    let mut patching = Patching { document, added: 0, limits };
+    let mut patching = Patching::new(document, limits);
     for (number, operation) in (1..).zip(operations) {
         let failed = |reason| PatchError::Failed(format!("operation {number} of the patch {reason}"));
         let operation = PatchOperation::deserialize(operation).map_err(|error| failed(format!("is none: {error}")))?;
@@ -60,7 +62,7 @@ pub fn patch(canonical: &str, operations: &Value, limits: &Limits) -> Result<Loa
 pub fn patched(canonical: &str, patches: &[String]) -> Result<String, String> {
     let document = serde_json::from_str(canonical).map_err(|error| format!("its base is not JSON: {error}"))?;
     let limits = super::unlimited();
-    let mut patching = Patching { document, added: 0, limits: &limits };
+    let mut patching = Patching::new(document, &limits);
     for patch in patches {
         let operations: Vec<PatchOperation> =
             serde_json::from_str(patch).map_err(|error| format!("a patch of it is none: {error}"))?;
@@ -75,23 +77,33 @@ struct Patching<'a> {
     document: Value,
     /// Bytes that operations have added so far.
     added: usize,
+    /// Values that operations may still go over: each of the document a few times.
+    walks_left: Cell<usize>,
     limits: &'a Limits,
 }
 
-impl Patching<'_> {
+impl<'a> Patching<'a> {
+    fn new(document: Value, limits: &'a Limits) -> Patching<'a> {
+        Patching { document, added: 0, walks_left: Cell::new(limits.document_bytes.saturating_mul(4)), limits }
+    }
+
     fn apply(&mut self, operation: &PatchOperation) -> Result<(), String> {
+        self.pay_for_place(operation.path().as_str())?;
         match operation {
             PatchOperation::Test(test) => {
                 let found = self.document.pointer(test.path.as_str()).ok_or("finds nothing there")?;
+                self.is_deeper(&test.value, usize::MAX)?;
                 return if same(found, &test.value) { Ok(()) } else { Err("finds another value there".to_owned()) };
             }
             PatchOperation::Add(add) => self.check_added(&add.value, add.path.as_str())?,
             PatchOperation::Replace(replace) => self.check_added(&replace.value, replace.path.as_str())?,
             PatchOperation::Copy(copy) => {
-                let source = self.document.pointer(copy.from.as_str()).ok_or("has nothing at `from`")?.clone();
-                self.check_added(&source, copy.path.as_str())?;
+                let source = self.document.pointer(copy.from.as_str()).ok_or("has nothing at `from`")?;
+                self.check_depth(source, copy.path.as_str())?;
+                self.add(written(source))?;
             }
             PatchOperation::Move(moved) => {
+                self.pay_for_place(moved.from.as_str())?;
                 let source = self.document.pointer(moved.from.as_str()).ok_or("has nothing at `from`")?;
                 self.check_depth(source, moved.path.as_str())?;
             }
@@ -103,7 +115,11 @@ impl Patching<'_> {
 
     fn check_added(&mut self, value: &Value, path: &str) -> Result<(), String> {
         self.check_depth(value, path)?;
-        self.added += canonical::write(value).len();
+        self.add(canonical::write(value).len())
+    }
+
+    fn add(&mut self, bytes: usize) -> Result<(), String> {
+        self.added = self.added.saturating_add(bytes);
         if self.added > self.limits.document_bytes {
             return Err(format!("makes the patch add more than {} bytes", self.limits.document_bytes));
         }
@@ -112,18 +128,51 @@ impl Patching<'_> {
 
     fn check_depth(&self, value: &Value, path: &str) -> Result<(), String> {
         let left = self.limits.json_depth.checked_sub(path.matches('/').count());
-        if left.is_none_or(|left| is_deeper(value, left)) {
+        if left.map_or(Ok(true), |left| self.is_deeper(value, left))? {
             return Err(format!("nests the document deeper than {} levels", self.limits.json_depth));
         }
         Ok(())
     }
+
+    fn is_deeper(&self, value: &Value, left: usize) -> Result<bool, String> {
+        self.walk(1)?;
+        match value {
+            Value::Array(_) | Value::Object(_) if left == 0 => Ok(true),
+            Value::Array(items) => self.any_is_deeper(items.iter(), left - 1),
+            Value::Object(map) => self.any_is_deeper(map.values(), left - 1),
+            _ => Ok(false),
+        }
+    }
+
+    fn any_is_deeper<'v>(&self, values: impl Iterator<Item = &'v Value>, left: usize) -> Result<bool, String> {
+        for value in values {
+            if self.is_deeper(value, left)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// In a list all that comes after a place makes room, or closes up.
+    fn pay_for_place(&self, path: &str) -> Result<(), String> {
+        let list = path.rsplit_once('/').and_then(|(list, _)| self.document.pointer(list)?.as_array());
+        self.walk(1 + list.map_or(0, |items| items.len() / 16))
+    }
+
+    fn walk(&self, values: usize) -> Result<(), String> {
+        let left = self.walks_left.get().checked_sub(values);
+        self.walks_left.set(left.ok_or("makes the patch do more work than one may; make it of fewer operations")?);
+        Ok(())
+    }
 }
 
-fn is_deeper(value: &Value, left: usize) -> bool {
+/// How many bytes the text of a value has, about: it is not written for that.
+fn written(value: &Value) -> usize {
     match value {
-        Value::Array(items) => left == 0 || items.iter().any(|item| is_deeper(item, left - 1)),
-        Value::Object(map) => left == 0 || map.values().any(|item| is_deeper(item, left - 1)),
-        _ => false,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(|item| 1 + written(item)).sum::<usize>() + 2,
+        Value::Object(map) => map.iter().map(|(key, item)| key.len() + 4 + written(item)).sum::<usize>() + 2,
+        _ => 4,
     }
 }
 
@@ -252,6 +301,22 @@ mod tests {
             panic!("`b` depends on a step that is gone");
         };
         assert_eq!((problems[0].code, problems[0].path.as_str()), ("unknown_step", "/steps/b/depends_on/0"));
+    }
+
+    #[test]
+    fn going_over_the_document_again_and_again_ends_early() {
+        let big: Vec<u32> = (0..400_000).collect();
+        let add = json!({"op": "add", "path": "/steps/a/input/n", "value": big});
+        let places = ["/steps/a/input/n", "/steps/a/input/m"];
+        let swap = |n: usize| json!({"op": "move", "from": (places[n % 2]), "path": (places[(n + 1) % 2])});
+        let moves: Vec<Value> = std::iter::once(add.clone()).chain((0..10_000).map(swap)).collect();
+        assert!(failed(json!(moves)).contains("more work than one may"));
+        let insert = |_| json!({"op": "add", "path": "/steps/a/input/n/0", "value": 1});
+        let inserts: Vec<Value> = std::iter::once(add).chain((0..10_000).map(insert)).collect();
+        assert!(failed(json!(inserts)).contains("more work than one may"));
+        let few: Vec<Value> =
+            (0..1000).map(|n| json!({"op": "add", "path": "/steps/a/input/xs/0", "value": n})).collect();
+        patched(json!(few)).unwrap();
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What is wrong with a document: where it is, what it is, and what was probably meant.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,9 +9,16 @@ use serde::Serialize;
 use super::near::near_name;
 use super::node::Position;
 use crate::canonical::pointer_segment;
+use crate::text;
 
 /// Beyond this many, further problems are not told: they have one cause.
 const MAX_PROBLEMS: usize = 1000;
+/// Bytes of a path or a message; the rest is cut.
+const MAX_TEXT: usize = 1024;
+/// Bytes of one name in a path.
+const MAX_SEGMENT: usize = 256;
+/// Bytes of all problems together. Names that are quoted stand in a document once, and here as often as they are wrong.
+const MAX_BYTES: usize = 256 * 1024;
 /// Suggestions look at every known name, so only the first problems get one.
 const MAX_SUGGESTIONS: usize = 50;
 
@@ -67,9 +75,22 @@ impl fmt::Display for Trail<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Trail::Root => Ok(()),
-            Trail::Key(parent, key) => write!(f, "{parent}{}", pointer_segment(key)),
+            Trail::Key(parent, key) => write!(f, "{parent}{}", segment(key)),
             Trail::Index(parent, index) => write!(f, "{parent}/{index}"),
         }
+    }
+}
+
+/// A name as paths show it.
+pub(super) fn segment(name: &str) -> String {
+    pointer_segment(&text::shortened(name, MAX_SEGMENT))
+}
+
+/// A path, a message or a suggestion as it is told.
+pub(super) fn told(text: String) -> String {
+    match text::shortened(&text, MAX_TEXT) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(short) => short,
     }
 }
 
@@ -77,6 +98,8 @@ impl fmt::Display for Trail<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     all: Vec<Problem>,
+    /// Bytes of all of them.
+    bytes: usize,
     suggestions: usize,
     /// The circles among the steps, each as the way around: messages may cut them short.
     circles: Vec<Vec<Arc<str>>>,
@@ -95,10 +118,18 @@ impl Problems {
         message: impl Into<String>,
         suggestion: Option<String>,
     ) {
-        if self.all.len() < MAX_PROBLEMS {
-            let (line, column) = at.shown();
-            self.all.push(Problem { code, message: message.into(), path: path.to_string(), line, column, suggestion });
+        if self.are_enough() {
+            return;
         }
+        let (line, column) = at.shown();
+        let (message, path, suggestion) = (told(message.into()), told(path.to_string()), suggestion.map(told));
+        self.bytes += message.len() + path.len() + suggestion.as_ref().map_or(0, String::len);
+        self.all.push(Problem { code, message, path, line, column, suggestion });
+    }
+
+    /// Whether no more of them are told.
+    pub(super) fn are_enough(&self) -> bool {
+        self.all.len() >= MAX_PROBLEMS || self.bytes >= MAX_BYTES
     }
 
     /// What was probably meant by an unknown name.

@@ -10,15 +10,15 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, Tag};
 
 use super::builder::{Builder, TooDeep};
 use super::node::{Data, Node, Position};
-use super::problem::Problems;
-use crate::canonical::pointer_segment;
+use super::problem::{Problems, segment};
+use crate::limits::Limits;
 
 /// Nodes that anchors and aliases of one source may copy.
 const MAX_COPIED_NODES: usize = 100_000;
 
 /// Reads all documents of a stream; `None` where one is empty.
-pub(super) fn read(source: &str, max_depth: usize, problems: &mut Problems) -> Vec<Option<Node>> {
-    let mut reader = Reader::new(Builder::new(max_depth, problems));
+pub(super) fn read(source: &str, limits: &Limits, problems: &mut Problems) -> Vec<Option<Node>> {
+    let mut reader = Reader::new(Builder::new(limits.json_depth, problems), limits.document_bytes);
     let mut parser = Parser::new_from_str(source.strip_prefix('\u{feff}').unwrap_or(source));
     while let Some(event) = parser.next_event() {
         let done = match event {
@@ -44,7 +44,16 @@ impl From<TooDeep> for Stop {
 
 struct Copied {
     node: Node,
+    size: Size,
+}
+
+/// How large a node is, with all that is in it.
+#[derive(Clone, Copy)]
+struct Size {
     nodes: usize,
+    /// Of texts and keys.
+    bytes: usize,
+    /// Levels of lists and maps.
     depth: usize,
 }
 
@@ -55,14 +64,24 @@ struct Reader<'p> {
     /// Anchors of the lists and maps that are open; 0 for none.
     open_anchors: Vec<usize>,
     copied_nodes: usize,
+    copied_bytes: usize,
+    max_copied_bytes: usize,
     /// Depth of a key that is a list or map, which is refused as a whole.
     inside_key: usize,
 }
 
 impl<'p> Reader<'p> {
-    fn new(builder: Builder<'p>) -> Reader<'p> {
-        let (documents, anchors, open_anchors) = (Vec::new(), HashMap::new(), Vec::new());
-        Reader { builder, documents, anchors, open_anchors, copied_nodes: 0, inside_key: 0 }
+    fn new(builder: Builder<'p>, max_copied_bytes: usize) -> Reader<'p> {
+        Reader {
+            builder,
+            documents: Vec::new(),
+            anchors: HashMap::new(),
+            open_anchors: Vec::new(),
+            copied_nodes: 0,
+            copied_bytes: 0,
+            max_copied_bytes,
+            inside_key: 0,
+        }
     }
 
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Stop> {
@@ -114,11 +133,13 @@ impl<'p> Reader<'p> {
     }
 
     fn scalar_key(&mut self, text: String, style: ScalarStyle, at: Position) {
-        let path = self.builder.path() + &pointer_segment(&text);
+        let path = |builder: &Builder<'_>| builder.path() + &segment(&text);
         if style == ScalarStyle::Plain && text == "<<" {
+            let path = path(&self.builder);
             let message = "YAML merge keys (`<<`) are not supported";
             self.builder.problems.add("unknown_key", at, &path, message);
         } else if style == ScalarStyle::Plain && !matches!(plain(&text), Plain::Text) {
+            let path = path(&self.builder);
             let message = format!("keys are texts; `{text}` is not one");
             let suggestion = Some(format!("write \"{text}\""));
             self.builder.problems.add_with("wrong_type", at, &path, message, suggestion);
@@ -156,40 +177,50 @@ impl<'p> Reader<'p> {
 
     fn close(&mut self) -> Result<(), Stop> {
         let anchor = self.open_anchors.pop().unwrap_or(0);
-        let node = self.builder.close().filter(|_| anchor != 0).cloned();
-        node.map_or(Ok(()), |node| self.remember(anchor, &node))
+        let Some(node) = self.builder.close().filter(|_| anchor != 0) else { return Ok(()) };
+        let (at, size) = (node.at, measure(node));
+        // It is copied again, so that only what can be paid for is.
+        let node = (size.bytes <= self.max_copied_bytes && size.nodes <= MAX_COPIED_NODES).then(|| node.clone());
+        self.pay(size, at)?;
+        self.anchors.extend(node.map(|node| (anchor, Copied { node, size })));
+        Ok(())
     }
 
     fn remember(&mut self, anchor: usize, node: &Node) -> Result<(), Stop> {
         if anchor == 0 {
             return Ok(());
         }
-        let (nodes, depth) = measure(node);
-        self.pay(nodes, node.at)?;
-        self.anchors.insert(anchor, Copied { node: node.clone(), nodes, depth });
+        let size = measure(node);
+        self.pay(size, node.at)?;
+        self.anchors.insert(anchor, Copied { node: node.clone(), size });
         Ok(())
     }
 
     fn alias(&mut self, anchor: usize, at: Position) -> Result<(), Stop> {
-        let Some(Copied { node, nodes, depth }) = self.anchors.get(&anchor) else {
+        let Some(size) = self.anchors.get(&anchor).map(|copied| copied.size) else {
             let path = self.builder.path();
             self.builder.problems.add("bad_alias", at, &path, "the alias stands inside what it refers to");
             return Err(Stop);
         };
-        let (nodes, depth, node) = (*nodes, *depth, Node { at, data: node.data.clone() });
-        self.pay(nodes, at)?;
-        self.builder.check_depth(at, depth)?;
-        self.builder.push(node);
+        self.pay(size, at)?;
+        self.builder.check_depth(at, size.depth)?;
+        if let Some(copied) = self.anchors.get(&anchor) {
+            self.builder.push(Node { at, data: copied.node.data.clone() });
+        }
         Ok(())
     }
 
-    fn pay(&mut self, nodes: usize, at: Position) -> Result<(), Stop> {
-        self.copied_nodes += nodes;
-        if self.copied_nodes <= MAX_COPIED_NODES {
+    fn pay(&mut self, size: Size, at: Position) -> Result<(), Stop> {
+        self.copied_nodes = self.copied_nodes.saturating_add(size.nodes);
+        self.copied_bytes = self.copied_bytes.saturating_add(size.bytes);
+        if self.copied_nodes <= MAX_COPIED_NODES && self.copied_bytes <= self.max_copied_bytes {
             return Ok(());
         }
         let path = self.builder.path();
-        let message = format!("aliases make the document too large; {MAX_COPIED_NODES} values may be copied");
+        let message = format!(
+            "aliases make the document too large; {MAX_COPIED_NODES} values with {} bytes may be copied",
+            self.max_copied_bytes
+        );
         self.builder.problems.add("bad_alias", at, &path, message);
         Err(Stop)
     }
@@ -217,15 +248,21 @@ fn is_empty(node: &Node) -> bool {
     matches!(node.data, Data::Null)
 }
 
-/// How many nodes there are, and how many levels of lists and maps.
-fn measure(node: &Node) -> (usize, usize) {
-    let inner = |nodes: &mut dyn Iterator<Item = &Node>| {
-        nodes.map(measure).fold((1, 1), |(count, depth), (c, d)| (count + c, depth.max(d + 1)))
+fn measure(node: &Node) -> Size {
+    let with = |all: Size, one: Size| Size {
+        nodes: all.nodes + one.nodes,
+        bytes: all.bytes + one.bytes,
+        depth: all.depth.max(one.depth + 1),
     };
+    let empty = Size { nodes: 1, bytes: 0, depth: 1 };
     match &node.data {
-        Data::List(items) => inner(&mut items.iter()),
-        Data::Map(entries) => inner(&mut entries.iter().map(|entry| &entry.node)),
-        _ => (1, 0),
+        Data::List(items) => items.iter().map(measure).fold(empty, with),
+        Data::Map(entries) => entries.iter().fold(empty, |all, entry| {
+            let size = measure(&entry.node);
+            with(all, Size { bytes: size.bytes + entry.key.len(), ..size })
+        }),
+        Data::Text(text) => Size { nodes: 1, bytes: text.len(), depth: 0 },
+        _ => Size { nodes: 1, bytes: 0, depth: 0 },
     }
 }
 

@@ -272,7 +272,10 @@ fn nesting_beyond_the_limit() {
 fn aliases_that_multiply() {
     let more = (1..12).map(|i| format!("  l{i}: &l{i} [*l{0}, *l{0}, *l{0}, *l{0}, *l{0}, *l{0}]\n", i - 1));
     let laughs = format!("name: x\nlol:\n  l0: &l0 ha\n{}", more.collect::<String>());
-    check(&laughs, &["bad_alias 9:7 /lol: aliases make the document too large; 100000 values may be copied"]);
+    check(
+        &laughs,
+        &["bad_alias 9:7 /lol: aliases make the document too large; 100000 values with 4194304 bytes may be copied"],
+    );
 }
 
 #[test]
