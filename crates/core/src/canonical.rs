@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 
 mod strict;
 
-pub use strict::{StrictJsonError, parse_strict};
+pub use strict::{Glance, StrictJsonError, check_strict, glance, parse_strict};
 
 /// The largest integer that every JSON reader keeps exactly: 2^53 − 1.
 pub const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::canonical::{Glance, glance};
+
 /// Well-formed JSON text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Json(Arc<str>);
@@ -49,9 +51,18 @@ impl Json {
         self.0.is_empty()
     }
 
+    /// What the text means. Earlier versions stored texts that are well-formed and mean nothing, such as a number that is out
+    /// of range: one of those is itself, as a text.
     #[must_use]
     pub fn to_value(&self) -> serde_json::Value {
-        serde_json::from_str(&self.0).expect("a Json holds well-formed JSON")
+        serde_json::from_str(&self.0).unwrap_or_else(|_| serde_json::Value::from(&*self.0))
+    }
+
+    /// Whether whoever reads the text finds a value.
+    fn is_readable(&self) -> bool {
+        let Glance { deepest, odd } = glance(&self.0);
+        // Readers stop at 128 levels.
+        !odd && deepest < 128 || serde_json::from_str::<serde_json::Value>(&self.0).is_ok()
     }
 }
 
@@ -63,8 +74,11 @@ impl fmt::Debug for Json {
 
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
-        raw.serialize(serializer)
+        match serde_json::from_str::<&RawValue>(&self.0) {
+            Ok(raw) if self.is_readable() => raw.serialize(serializer),
+            // Whoever asks is shown what is there.
+            _ => self.0.serialize(serializer),
+        }
     }
 }
 
@@ -72,5 +86,29 @@ impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <Box<RawValue>>::deserialize(deserializer)?;
         Ok(Json(Arc::from(String::from(Box::<str>::from(raw)))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_can_read_is_shown_as_it_stands() {
+        let deep = "[".repeat(200) + &"]".repeat(200);
+        for text in ["1e999", r#"{"a":"\ud800"}"#, "[-1E400]", &deep, "{", ""] {
+            let json = Json::trusted(text);
+            assert_eq!(json.to_value(), Value::from(text));
+            assert_eq!(serde_json::to_value(&json).unwrap(), Value::from(text));
+            assert_eq!(serde_json::to_string(&json).unwrap(), Value::from(text).to_string());
+        }
+        for text in [r#"{"b":1.50,"a":"\ud83d\ude00"}"#, "1e3", "9007199254740993", "\"1e999\""] {
+            let json = Json::trusted(text);
+            assert_eq!(serde_json::to_string(&json).unwrap(), text);
+            assert_eq!(json.to_value(), serde_json::from_str::<Value>(text).unwrap());
+        }
+        assert_eq!(Json::of(&json!([1])).to_value(), json!([1]));
     }
 }

@@ -28,6 +28,65 @@ pub fn parse_strict(text: &str, max_depth: usize) -> Result<Value, StrictJsonErr
     Ok(value)
 }
 
+/// What is seen of a JSON text without reading it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Glance {
+    /// Containers inside containers.
+    pub deepest: usize,
+    /// It has numbers that may be out of range, or halves of surrogate pairs: reading it may fail.
+    pub odd: bool,
+}
+
+/// Looks over text that is well-formed JSON, in one pass.
+#[must_use]
+pub fn glance(text: &str) -> Glance {
+    let (mut seen, mut depth, mut in_text) = (Glance::default(), 0_usize, false);
+    // Of the whole part of a number: how many digits its fraction has is of no matter.
+    let (mut digits, mut in_fraction) = (0_usize, false);
+    let bytes = text.as_bytes();
+    let mut i = 0;
+    while let Some(byte) = bytes.get(i) {
+        i += 1;
+        if in_text {
+            match byte {
+                b'\\' => {
+                    seen.odd |= matches!(bytes.get(i..i + 2), Some([b'u', b'd' | b'D']));
+                    i += 1;
+                }
+                b'"' => in_text = false,
+                _ => {}
+            }
+            continue;
+        }
+        in_fraction = *byte == b'.' || in_fraction && byte.is_ascii_digit();
+        digits = if byte.is_ascii_digit() && !in_fraction { digits + 1 } else { 0 };
+        match byte {
+            b'"' => in_text = true,
+            b'[' | b'{' => {
+                depth += 1;
+                seen.deepest = seen.deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            // `true` and `false` have one, too, but no digit before it.
+            b'e' | b'E' => seen.odd |= i > 1 && (bytes[i - 2].is_ascii_digit() || bytes[i - 2] == b'.'),
+            _ => seen.odd |= digits > 15,
+        }
+    }
+    seen
+}
+
+/// Checks that text, which is well-formed, is JSON as we take it. Most is seen to be at a glance.
+///
+/// # Errors
+/// As [`parse_strict`].
+pub fn check_strict(text: &str, max_depth: usize) -> Result<(), StrictJsonError> {
+    let seen = glance(text);
+    match !seen.odd && seen.deepest <= max_depth {
+        true => Ok(()),
+        false => parse_strict(text, max_depth).map(drop),
+    }
+}
+
 /// `serde_json` hands integers beyond 64 bits over as floats, so they are found in the text: 20 digits and more.
 fn refuse_long_integers(text: &str) -> Result<(), StrictJsonError> {
     let bytes = text.as_bytes();

@@ -115,3 +115,18 @@ proptest! {
         prop_assert_eq!(parse_strict(&text, 64).unwrap(), serde_json::from_str::<Value>(&text).unwrap());
     }
 }
+
+#[test]
+fn texts_that_may_not_be_read_are_seen_at_a_glance() {
+    assert_eq!(
+        glance(r#"{"a": [1, 2, 0.30000000000000004], "e1": "1e999 [[", "t": true}"#),
+        Glance { deepest: 2, odd: false }
+    );
+    for odd in ["9007199254740993", "1e999", "[1.5E3]", r#""\ud800""#, r#"{"\uDC00": 1}"#, "[1234567890123456]"] {
+        assert!(glance(odd).odd, "{odd}");
+    }
+    assert!(check_strict("[1e3]", 64).is_ok() && check_strict("1e999", 64).is_err());
+    assert!(check_strict(r#""\ud83d\ude00""#, 64).is_ok() && check_strict(r#""\ud800""#, 64).is_err());
+    assert!(check_strict(&("[".repeat(65) + &"]".repeat(65)), 64).is_err());
+    assert!(check_strict(r#""\\ud800""#, 64).is_ok());
+}

@@ -50,12 +50,14 @@ impl Decider<'_> {
         };
         let (logical, engine) = (state.logical_attempt, state.engine_attempt);
         match outcome {
-            ChildOutcome::Completed { output } if json_fits(&output, self.context.limits.json_depth).is_err() => {
-                let message = format!("the output of the child run {child} is nested too deep; make it flatter");
-                self.step_has_failed(step, logical, engine, ErrorInfo::fatal("bad_output", message));
-            }
             ChildOutcome::Completed { output } if output.len() <= self.most_output() => {
-                self.step_has_completed(step, logical, engine, output);
+                match json_fits(&output, self.context.limits.json_depth) {
+                    Ok(()) => self.step_has_completed(step, logical, engine, output),
+                    Err(error) => {
+                        let message = format!("the output of the child run {child} {error}");
+                        self.step_has_failed(step, logical, engine, ErrorInfo::fatal("bad_output", message));
+                    }
+                }
             }
             ChildOutcome::Completed { output } => {
                 let message = format!(

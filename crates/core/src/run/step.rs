@@ -3,6 +3,7 @@
 use super::evaluate::NoValue;
 use super::state::Phase;
 use super::{Decider, Effect, Rejection, RejectionKind, Task, TaskRef};
+use crate::canonical::{self, Glance};
 use crate::event::{Body, ErrorInfo, Lease, LeaseHolder, LeaseProof, Started, StepRef};
 use crate::id::NodeId;
 use crate::json::Json;
@@ -182,24 +183,14 @@ impl Decider<'_> {
     }
 }
 
-/// A value nested too deep for expressions to read is refused at the door, where its maker can still be told.
+/// A value that expressions could not read is refused at the door, where its maker can still be told.
 pub(super) fn json_fits(json: &Json, limit: usize) -> Result<(), String> {
-    let (mut depth, mut deepest, mut in_text, mut escaped) = (0_usize, 0_usize, false, false);
-    for byte in json.as_str().bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = in_text,
-            b'"' => in_text = !in_text,
-            b'[' | b'{' if !in_text => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b']' | b'}' if !in_text => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
+    let Glance { deepest, odd } = canonical::glance(json.as_str());
     if deepest > limit {
         return Err(format!("is nested {deepest} deep, the limit is {limit}; make it flatter"));
+    }
+    if odd {
+        canonical::parse_strict(json.as_str(), limit).map_err(|error| format!("is no JSON as we take it: {error}"))?;
     }
     Ok(())
 }
