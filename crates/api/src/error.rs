@@ -132,7 +132,9 @@ impl From<EngineError> for Problem {
             | EngineError::NoSuchWorkflow(_)
             | EngineError::NoSuchEvent { .. } => StatusCode::NOT_FOUND,
             EngineError::Moved { .. } => StatusCode::PRECONDITION_FAILED,
-            EngineError::AfterLastEvent { .. } | EngineError::LogGap { .. } => StatusCode::CONFLICT,
+            EngineError::AfterLastEvent { .. } | EngineError::LogGap { .. } | EngineError::Stuck { .. } => {
+                StatusCode::CONFLICT
+            }
             EngineError::UnknownSkills(_) | EngineError::Work(WorkError::TooLong(_)) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }

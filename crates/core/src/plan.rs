@@ -45,6 +45,29 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan of which nothing is known but its name: for what is written of a run that is ended without its plan being looked
+    /// at. It has no steps, so nothing that is about one can be read or written with it.
+    #[must_use]
+    pub fn unseen(hash: Digest, name: Arc<str>, version: Arc<str>) -> Plan {
+        Plan {
+            hash,
+            kind: DocumentKind::Workflow,
+            name,
+            version,
+            params: None,
+            approval: false,
+            on_failure: OnFailure::Stop,
+            concurrency: None,
+            self_patch: None,
+            after: None,
+            steps: Vec::new(),
+            order: Vec::new(),
+            last_steps: Vec::new(),
+            changes: BTreeMap::new(),
+            index: HashMap::new(),
+        }
+    }
+
     #[must_use]
     pub fn find(&self, id: &str) -> Option<StepIndex> {
         self.index.get(id).copied()

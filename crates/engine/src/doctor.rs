@@ -12,6 +12,7 @@ use milepost_store::blobs::Blobs;
 use milepost_store::rows::{HeadRow, OutboxCounts};
 use serde::Serialize;
 
+use crate::care::refuse_parked;
 use crate::committer::restore;
 use crate::definitions::Definitions;
 use crate::error::EngineError;
@@ -142,6 +143,9 @@ async fn look_at(
     now: Timestamp,
 ) -> Result<Option<Finding>, EngineError> {
     let finding = |code, message: String| Ok(Some(Finding { code, run_id: Some(head.run), message }));
+    if let Err(error) = refuse_parked(head) {
+        return finding(error.code(), error.to_string());
+    }
     let Some(loaded) = store.load_runs(&[(head.org, head.run)]).await?.into_iter().next() else {
         return Ok(None);
     };

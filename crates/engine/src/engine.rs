@@ -25,6 +25,7 @@ use tokio::task::JoinHandle;
 
 use crate::artifacts::{Artifacts, ArtifactsConfig, Keeper};
 use crate::cache::{CacheConfig, Evictor, Hot, HotTasks};
+use crate::care::Care;
 use crate::clock::{Clock, SystemClock};
 use crate::committer::{Accepted, Committer, Inbox, LimitedQueues, Parts, RequestKind, restore_with};
 use crate::definitions::{Collector, Definitions, DefinitionsConfig, Target};
@@ -45,7 +46,7 @@ use crate::streams::{self, EventStream, Hub};
 use crate::supervisor::{Failure, SupervisionConfig, Supervisor, Watchdog};
 use crate::telemetry::{OtlpConfig, Telemetry, Tracing};
 use crate::timers::{TimerHandle, Timers};
-use crate::view::{RunSummary, Stale};
+use crate::view::{RunSummary, Stale, StuckView};
 use crate::watch::Watchers;
 use crate::work::{self, Work, check_payload};
 use crate::workers::{LeaseKeeper, Leases, Puller, SeenWorkers};
@@ -185,6 +186,7 @@ pub struct Engine {
     pub(crate) inbox: Inbox,
     pub(crate) leases: Arc<Leases>,
     pub(crate) flights: Flights,
+    pub(crate) care: Care,
     pub(crate) seen_workers: SeenWorkers,
     pub(crate) outbox: Outbox,
     pub(crate) limited_queues: LimitedQueues,
@@ -267,6 +269,7 @@ impl Engine {
         );
         let leases = Arc::new(Leases::new(logs.clone()));
         let flights = Flights::default();
+        let care = Care::default();
         let limited_queues = LimitedQueues::default();
         let pusher = Pusher {
             node,
@@ -306,6 +309,7 @@ impl Engine {
             executor: executor.clone(),
             leases: leases.clone(),
             flights: flights.clone(),
+            care: care.clone(),
             outbox: outbox.clone(),
             limited_queues: limited_queues.clone(),
             workers: config.workers,
@@ -327,7 +331,9 @@ impl Engine {
             leases: leases.clone(),
             outbox: outbox.clone(),
             limited_queues: limited_queues.clone(),
+            care: care.clone(),
             lease_ms: config.node_lease_ms,
+            opened_at: config.clock.now(),
         };
         let committer = supervisor.spawn("committer", |pulse| committer.run(requests, stopped, pulse));
         let timers = Timers { store: store.clone(), clock: config.clock.clone(), inbox: inbox.clone(), handle: timers };
@@ -410,6 +416,7 @@ impl Engine {
             inbox,
             leases,
             flights,
+            care,
             seen_workers: SeenWorkers::default(),
             outbox,
             limited_queues,
@@ -691,7 +698,52 @@ impl Engine {
             None => Command::Signal(signal.clone()),
             Some(expected_seq) => Command::SignalAt { signal: signal.clone(), expected_seq },
         };
-        self.send_once(run, command, &signal).await
+        match self.send_once(run, command.clone(), &signal).await {
+            Err(error @ EngineError::Stuck { .. }) => self.signal_parked(run, command, error).await,
+            answered => answered,
+        }
+    }
+
+    /// What a parked run takes: `RESUME` has it decided again, `TERMINATE` ends it without.
+    async fn signal_parked(&self, run: RunId, command: Command, parked: EngineError) -> Result<Accepted, EngineError> {
+        let (signal, expected) = match command {
+            Command::Signal(signal) => (signal, None),
+            Command::SignalAt { signal, expected_seq } => (signal, Some(expected_seq)),
+            _ => return Err(parked),
+        };
+        let head = self.head(run).await?;
+        if let Some(expected) = expected.filter(|expected| *expected != head.last_seq) {
+            return Err(EngineError::Moved { run, expected, last_seq: head.last_seq });
+        }
+        match signal.name.as_str() {
+            "RESUME" => self.unpark(&head).await,
+            "TERMINATE" => {
+                let accepted = self.inbox.ask(RequestKind::EndParked { org: self.org, run, signal }).await?;
+                self.store.suspects().close(self.org, run).await?;
+                self.care.ended(run);
+                Ok(accepted)
+            }
+            _ => Err(parked),
+        }
+    }
+
+    async fn unpark(&self, parked: &HeadRow) -> Result<Accepted, EngineError> {
+        let (org, run) = (parked.org, parked.run);
+        let released = self.store.suspects().release(org, run).await?;
+        self.care.released(run);
+        let head = self.head(run).await?;
+        if released {
+            tracing::info!(%run, "a parked run is decided again, by the next node that looks around");
+            // Nobody watched these meanwhile.
+            for row in self.store.tasks_of(org, run).await? {
+                if let Some(lease) = &row.lease {
+                    let (logical, engine) = (lease.logical_attempt, lease.engine_attempt);
+                    let lines = self.store.log_lines(org, run, &row.step_id, logical, engine).await?;
+                    self.leases.adopt(&row, self.clock.now(), lines);
+                }
+            }
+        }
+        Ok(Accepted { run, status: head.status, existing: !released, last_seq: head.last_seq })
     }
 
     /// A signal with a new id, without payload.
@@ -783,6 +835,7 @@ impl Engine {
         metrics.ready.set(self.telemetry.ready() as f64);
         metrics.executing.set(self.executor.count() as f64);
         metrics.leased.set(self.leases.count() as f64);
+        metrics.stuck.set(self.care.parked() as f64);
         metrics.delivering.set(self.outbox.under_way() as f64);
         metrics.projector_lag.set(self.projector.lag_ms() as f64 / 1000.0);
         metrics.projector_queue.set(self.projector.depth() as f64);
@@ -892,7 +945,16 @@ pub async fn list_runs(store: &Arc<dyn Store>, org: OrgId, filter: &RunFilter) -
     let stale: HashMap<RunId, u64> = store.stale_runs(org, &runs).await?.into_iter().collect();
     let summary =
         |row: &SnapshotRow| RunSummary { stale: Stale::at(stale.get(&row.run).copied()), ..RunSummary::from(row) };
-    Ok(rows.iter().map(summary).collect())
+    let mut listed: Vec<RunSummary> = rows.iter().map(summary).collect();
+    if listed.iter().any(|run| !run.status.is_terminal()) {
+        for row in store.suspects().suspects().await?.iter().filter(|row| row.org == org) {
+            let run = listed.iter_mut().find(|run| run.run_id == row.run && !run.status.is_terminal());
+            if let (Some(run), Some(stuck)) = (run, row.stuck()) {
+                run.stuck = Some(StuckView::from(&stuck));
+            }
+        }
+    }
+    Ok(listed)
 }
 
 /// The changes of a run's status.

@@ -5,7 +5,9 @@ use milepost_core::id::{OutboxId, RunId, TaskId};
 use milepost_core::run::Rejection;
 use milepost_store::StoreError;
 use milepost_store::blobs::BlobError;
+use milepost_store::rows::Stuck;
 
+use crate::care::stuck_reason;
 use crate::definitions::{DefinitionError, DefinitionErrorKind};
 use crate::work::WorkError;
 
@@ -54,6 +56,12 @@ pub enum EngineError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Blobs(#[from] BlobError),
+    /// The run took its process down; nobody decides it until somebody says so.
+    #[error(
+        "run {run} is parked: {}; `milepost runs resume {run}` has it decided again, `milepost runs terminate {run}` ends it without",
+        stuck_reason(.stuck)
+    )]
+    Stuck { run: RunId, stuck: Stuck },
     /// What is stored makes no sense: stop this run and tell someone.
     #[error("run {run} cannot be read: {reason}")]
     Corrupt { run: RunId, reason: String },
@@ -94,6 +102,7 @@ impl EngineError {
             EngineError::Rejected(rejection) => rejection.code,
             EngineError::Invalid(_) => "invalid_document",
             EngineError::NoSuchRun(_) => "unknown_run",
+            EngineError::Stuck { .. } => "run_stuck",
             EngineError::NoSuchTask(_) => "unknown_task",
             EngineError::NoSuchDelivery(_) => "unknown_delivery",
             EngineError::NoSuchEvent { .. } => "unknown_event",

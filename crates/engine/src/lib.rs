@@ -5,6 +5,7 @@
 mod again;
 pub mod artifacts;
 pub mod cache;
+mod care;
 mod clock;
 mod committer;
 pub mod definitions;

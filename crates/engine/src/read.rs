@@ -21,7 +21,10 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::plans::Plans;
 use crate::projector::{CaughtUp, Projection, catch_up, followed};
-use crate::view::{Carried, DEFINITION, RunSummary, RunView, Stale, StepView, over_with, run_view, step_view};
+use crate::view::{
+    Carried, DEFINITION, RunSummary, RunView, Stale, StepView, StuckView, over_with, run_view, step_view,
+    unseen_run_view,
+};
 
 impl Engine {
     /// A run as it is now.
@@ -85,8 +88,24 @@ struct Reader<'a> {
 impl Reader<'_> {
     async fn now(&self, org: OrgId, run: RunId) -> Result<RunView, EngineError> {
         let rows = self.store.read_run(org, run).await?.ok_or(EngineError::NoSuchRun(run))?;
-        let plan = self.plans.by_hash(org, rows.head.plan_hash).await?;
         let mut carried = Carried::default();
+        if rows.head.stuck.is_some() {
+            rows.carrying.iter().for_each(|row| keep(&mut carried, row));
+            let projection = match rows.projection {
+                Some((snapshot, steps)) => Projection::whole(snapshot, steps),
+                None => {
+                    let (name, version) = (&rows.head.workflow, &rows.head.workflow_version);
+                    let plan = Plan::unseen(rows.head.plan_hash, name.as_str().into(), version.as_str().into());
+                    Projection::of_head(&rows.head, &plan)
+                }
+            };
+            let Some(mut view) = unseen_run_view(&projection, &carried, &rows.artifacts) else {
+                return Err(EngineError::NoSuchRun(run));
+            };
+            view.summary.stuck = stuck_of(&rows.head);
+            return Ok(view);
+        }
+        let plan = self.plans.by_hash(org, rows.head.plan_hash).await?;
         rows.carrying.iter().chain(&rows.tail).for_each(|row| keep(&mut carried, row));
         let projected = rows.projection.map(|(snapshot, steps)| Projection::whole(snapshot, steps));
         let CaughtUp { projection, gap } = followed(projected.unwrap_or_default(), org, run, &plan, &rows.tail);
@@ -131,7 +150,7 @@ impl Reader<'_> {
         let projection = self.store.snapshot(org, run).await?.map(Projection::partial).unwrap_or_default();
         let mut stale_from = self.store.stale_runs(org, &[run]).await?.first().map(|(_, seq)| *seq);
         let mut projection = projection;
-        if projection.last_seq() < head.last_seq {
+        if projection.last_seq() < head.last_seq && head.stuck.is_none() {
             let plan = self.plans.by_hash(org, head.plan_hash).await?;
             let read = self.read_on(&head, &plan, projection, head.last_seq, |_| {}).await?;
             stale_from = read.gap.or(stale_from);
@@ -141,7 +160,9 @@ impl Reader<'_> {
             };
         }
         match projection.snapshot() {
-            Some(snapshot) => Ok(RunSummary { stale: Stale::at(stale_from), ..RunSummary::from(snapshot) }),
+            Some(snapshot) => {
+                Ok(RunSummary { stuck: stuck_of(&head), stale: Stale::at(stale_from), ..RunSummary::from(snapshot) })
+            }
             None => Err(EngineError::NoSuchRun(run)),
         }
     }
@@ -242,6 +263,10 @@ impl Reader<'_> {
         }
         Ok(())
     }
+}
+
+fn stuck_of(head: &HeadRow) -> Option<StuckView> {
+    head.stuck.as_ref().filter(|_| !head.status.is_terminal()).map(StuckView::from)
 }
 
 /// Keeps the value that a row carries, if it carries one that a view shows.

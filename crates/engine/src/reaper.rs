@@ -10,6 +10,7 @@ use milepost_core::time::Timestamp;
 use milepost_store::rows::TaskRow;
 use milepost_store::{Result, Store};
 
+use crate::care::{Care, WARY_MS, stuck_reason};
 use crate::clock::Clock;
 use crate::committer::{Inbox, LimitedQueues, Message, Request, in_line};
 use crate::outbox::Outbox;
@@ -30,12 +31,15 @@ pub(crate) struct Reaper {
     pub(crate) leases: Arc<Leases>,
     pub(crate) outbox: Outbox,
     pub(crate) limited_queues: LimitedQueues,
+    pub(crate) care: Care,
     pub(crate) lease_ms: u64,
+    pub(crate) opened_at: Timestamp,
 }
 
 impl Reaper {
     pub(crate) async fn run_once(&self, now: Timestamp) -> Result<()> {
         self.store.heartbeat(self.node, now, self.lease_ms).await?;
+        self.look_around(now).await?;
         for dead in self.store.dead_nodes(now).await? {
             self.take_over(dead).await?;
         }
@@ -46,7 +50,49 @@ impl Reaper {
         Ok(())
     }
 
+    /// Finds out whether there is reason for care, and holds against runs what they did.
+    async fn look_around(&self, now: Timestamp) -> Result<()> {
+        let mut watched = self.store.suspects().watch(self.node, now).await?;
+        if !watched.died.is_empty() {
+            for dead in &watched.died {
+                self.charge(*dead, now).await?;
+            }
+            watched = self.store.suspects().watch(self.node, now).await?;
+        }
+        let crashed = watched.last_crash.is_some_and(|at| now.ms_since(at) < WARY_MS);
+        // Of a process that ended a moment ago nobody knows it yet where there is only a lease to tell.
+        let unsure = watched.uncertain && now.ms_since(self.opened_at) < self.lease_ms;
+        self.care.set(watched, crashed || unsure);
+        Ok(())
+    }
+
+    /// Answers whether anything is held against a run.
+    async fn charge(&self, dead: NodeId, now: Timestamp) -> Result<bool> {
+        let charged = self.store.suspects().charge(dead, now).await?;
+        for row in &charged {
+            let run = row.run;
+            match row.stuck() {
+                Some(stuck) => {
+                    let reason = stuck_reason(&stuck);
+                    tracing::error!(
+                        %run, crashes = stuck.crashes, reason,
+                        "a run is parked: it takes its process down; `milepost runs resume` or `terminate` it"
+                    );
+                }
+                None => {
+                    let (crashes, deed) = (row.crashes, &row.deed);
+                    tracing::warn!(%run, %dead, crashes, deed, "a process died while it decided this run; it is decided alone from now on");
+                }
+            }
+        }
+        Ok(!charged.is_empty())
+    }
+
     async fn take_over(&self, dead: NodeId) -> Result<()> {
+        // It may have died since somebody last looked around.
+        if self.charge(dead, self.clock.now()).await? {
+            self.look_around(self.clock.now()).await?;
+        }
         let mut after = None;
         let mut count = 0;
         loop {

@@ -11,10 +11,11 @@ use milepost_core::plan::Plan;
 use milepost_core::record::EventRow;
 use milepost_core::status::{RunStatus, SkipReason, StepStatus};
 use milepost_core::time::Timestamp;
-use milepost_store::rows::{ArtifactRow, SnapshotRow, StepRow};
+use milepost_store::rows::{ArtifactRow, SnapshotRow, StepRow, Stuck};
 use serde::{Deserialize, Serialize};
 
 use crate::artifacts::ArtifactView;
+use crate::care::stuck_reason;
 use crate::projector::Projection;
 
 /// A run in a list.
@@ -37,6 +38,9 @@ pub struct RunSummary {
     pub steps_failed: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
+    /// The run is parked: it took its process down, and is decided by nobody until somebody says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stuck: Option<StuckView>,
     pub last_event_seq: u64,
     /// Its log has a gap.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,6 +79,21 @@ pub struct Stale {
 impl Stale {
     pub(crate) fn at(from_seq: Option<u64>) -> Option<Stale> {
         from_seq.map(|from_seq| Stale { from_seq })
+    }
+}
+
+/// Why a run is parked.
+#[derive(Clone, Debug, Serialize)]
+pub struct StuckView {
+    pub reason: String,
+    pub since: Timestamp,
+    /// How often it took its process down.
+    pub crashes: u32,
+}
+
+impl From<&Stuck> for StuckView {
+    fn from(stuck: &Stuck) -> StuckView {
+        StuckView { reason: stuck_reason(stuck), since: stuck.since, crashes: stuck.crashes }
     }
 }
 
@@ -184,6 +203,7 @@ impl From<&SnapshotRow> for RunSummary {
             steps_done: row.steps_done,
             steps_failed: row.steps_failed,
             error: read_error(row.error.as_ref()),
+            stuck: None,
             last_event_seq: row.last_event_seq,
             stale: None,
             created_at: row.created_at,
@@ -270,6 +290,49 @@ pub(crate) fn run_view(
     let payload = carried.value(1).unwrap_or_else(Json::null);
     let definition = carried.value(DEFINITION);
     Some(RunView { summary: RunSummary::from(snapshot), definition, payload, output, artifacts, steps })
+}
+
+/// The same of a run whose plan nobody may look at: the steps that have rows, in the order of their ids.
+pub(crate) fn unseen_run_view(
+    projection: &Projection,
+    carried: &Carried,
+    artifacts: &[ArtifactRow],
+) -> Option<RunView> {
+    let snapshot = projection.snapshot()?;
+    let (mut files, artifacts) = by_step(artifacts);
+    let steps = projection.steps().values().map(|row| StepView {
+        artifacts: files.remove(row.step_id.as_str()).unwrap_or_default(),
+        ..row_view(row, carried)
+    });
+    Some(RunView {
+        summary: RunSummary::from(snapshot),
+        definition: carried.value(DEFINITION),
+        payload: carried.value(1).unwrap_or_else(Json::null),
+        output: None,
+        steps: steps.collect(),
+        artifacts,
+    })
+}
+
+/// A step as its row has it.
+fn row_view(row: &StepRow, carried: &Carried) -> StepView {
+    StepView {
+        step_id: row.step_id.clone(),
+        skill: row.skill.clone(),
+        status: row.status,
+        skip_reason: row.skip_reason,
+        logical_attempt: row.logical_attempt,
+        engine_attempt: row.engine_attempt,
+        cache_hit: row.skip_reason == Some(SkipReason::CacheHit),
+        input_hash: row.input_hash,
+        output: output_of(row, carried),
+        output_blob: carried.blob(row),
+        error: read_error(row.error.as_ref()),
+        artifacts: Vec::new(),
+        started_at: row.started_at,
+        ended_at: row.ended_at,
+        duration_ms: row.started_at.zip(row.ended_at).map(|(from, to)| to.ms_since(from)),
+    }
 }
 
 /// Those of steps, and those of the run as a whole.

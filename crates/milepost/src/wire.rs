@@ -71,6 +71,7 @@ pub(crate) struct Summary {
     pub(crate) error: Option<ErrorInfo>,
     /// Its log has a gap.
     pub(crate) stale: Option<Stale>,
+    pub(crate) stuck: Option<Stuck>,
     pub(crate) created_at: Timestamp,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) completed_at: Option<Timestamp>,
@@ -81,6 +82,13 @@ pub(crate) struct Summary {
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Stale {
     pub(crate) from_seq: u64,
+}
+
+/// Why a run is parked.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Stuck {
+    pub(crate) reason: String,
+    pub(crate) since: Timestamp,
 }
 
 /// A file that a run left.

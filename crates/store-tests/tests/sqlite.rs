@@ -326,6 +326,13 @@ async fn a_lock_tells_who_lives_whatever_the_lease_says() {
     let claim = RunWrite { head: HeadWrite::Update { status: None, owner: Some(mine) }, ..advance(run, 1, 0) };
     ours.commit(batch([claim]).into()).await.unwrap();
     assert_eq!(ours.dead_nodes(at(0)).await.unwrap(), []);
+    assert!(lock.exists(), "that it died was noticed by nobody yet");
+    assert_eq!(ours.suspects().watch(mine, at(0)).await.unwrap().died, [other]);
+    ours.suspects().charge(other, at(0)).await.unwrap();
+    assert_eq!(ours.suspects().watch(mine, at(0)).await.unwrap().last_crash, Some(at(0)));
+    assert_eq!(ours.dead_nodes(at(0)).await.unwrap(), []);
+    assert!(lock.exists(), "that it crashed is remembered for a while");
+    assert_eq!(ours.dead_nodes(long_after).await.unwrap(), []);
     assert!(!lock.exists());
     assert!(folder.path().join(format!("runs.db.nodes/{mine}.lock")).exists());
     let conn = rusqlite::Connection::open(folder.path().join("runs.db")).unwrap();

@@ -19,6 +19,7 @@ pub mod rows;
 mod run_blobs;
 mod secrets;
 pub mod sqlite;
+mod suspects;
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,6 +44,7 @@ pub use flights::FlightStore;
 pub use outbox::OutboxStore;
 pub use run_blobs::RunBlobs;
 pub use secrets::SecretStore;
+pub use suspects::SuspectStore;
 
 /// Cut by what the caller does next.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +83,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Opens a transaction and answers questions in it; the answers stay true until it is committed or dropped.
     async fn ask(&self, questions: Vec<Question>) -> Result<(Box<dyn Transaction>, Vec<Answer>)>;
 
-    /// What is needed to have these runs' states again. Runs that do not exist are left out.
+    /// What is needed to have these runs' states again. Runs that do not exist are left out. Of those that are parked there is
+    /// the head alone.
     async fn load_runs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<LoadedRun>>;
     async fn head(&self, org: OrgId, run: RunId) -> Result<Option<HeadRow>>;
     /// How far the logs of these runs go, in one statement. Runs that do not exist are left out.
@@ -178,6 +181,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn secrets(&self) -> &dyn SecretStore;
     /// Which runs may have something in the blob store.
     fn run_blobs(&self) -> &dyn RunBlobs;
+    /// Runs that may bring a process down.
+    fn suspects(&self) -> &dyn SuspectStore;
 
     /// Keeps lines that steps wrote; the same chunk again is no change.
     async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()>;

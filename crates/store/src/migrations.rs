@@ -19,6 +19,7 @@ pub const SQLITE: &[Migration] = &[
     Migration { version: 8, name: "artifacts", sql: include_str!("migrations/sqlite/0008_artifacts.sql") },
     Migration { version: 9, name: "run_requests", sql: include_str!("migrations/sqlite/0009_run_requests.sql") },
     Migration { version: 10, name: "append_only", sql: include_str!("migrations/sqlite/0010_append_only.sql") },
+    Migration { version: 11, name: "poison", sql: include_str!("migrations/sqlite/0011_poison.sql") },
     Migration { version: 12, name: "who", sql: include_str!("migrations/sqlite/0012_who.sql") },
     Migration { version: 13, name: "audit", sql: include_str!("migrations/sqlite/0013_audit.sql") },
 ];
@@ -34,6 +35,7 @@ pub const POSTGRES: &[Migration] = &[
     Migration { version: 8, name: "artifacts", sql: include_str!("migrations/postgres/0008_artifacts.sql") },
     Migration { version: 9, name: "run_requests", sql: include_str!("migrations/postgres/0009_run_requests.sql") },
     Migration { version: 10, name: "append_only", sql: include_str!("migrations/postgres/0010_append_only.sql") },
+    Migration { version: 11, name: "poison", sql: include_str!("migrations/postgres/0011_poison.sql") },
     Migration { version: 12, name: "who", sql: include_str!("migrations/postgres/0012_who.sql") },
     Migration { version: 13, name: "audit", sql: include_str!("migrations/postgres/0013_audit.sql") },
 ];

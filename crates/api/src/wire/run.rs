@@ -33,6 +33,9 @@ pub(crate) struct RunSummary {
     steps_failed: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorInfo>,
+    /// The run is parked: it took its process down, and nobody decides it until `RESUME` or `TERMINATE` is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stuck: Option<Stuck>,
     /// The number of the last event; the ETag of the run.
     pub(crate) last_event_seq: u64,
     /// Only if the log has a gap: what is shown is as it was before that.
@@ -77,6 +80,23 @@ pub(crate) struct Stale {
 impl From<view::Stale> for Stale {
     fn from(stale: view::Stale) -> Stale {
         Stale { from_seq: stale.from_seq }
+    }
+}
+
+/// Why a run is parked.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Stuck {
+    /// For people.
+    reason: String,
+    #[schema(format = DateTime)]
+    since: String,
+    /// How often it took its process down.
+    crashes: u32,
+}
+
+impl From<view::StuckView> for Stuck {
+    fn from(stuck: view::StuckView) -> Stuck {
+        Stuck { reason: stuck.reason, since: stuck.since.to_string(), crashes: stuck.crashes }
     }
 }
 
@@ -125,6 +145,7 @@ impl RunSummary {
         "steps_done",
         "steps_failed",
         "error",
+        "stuck",
         "last_event_seq",
         "stale",
         "created_at",
@@ -158,6 +179,7 @@ impl From<view::RunSummary> for RunSummary {
             steps_done: run.steps_done,
             steps_failed: run.steps_failed,
             error: run.error.map(ErrorInfo::from),
+            stuck: run.stuck.map(Stuck::from),
             last_event_seq: run.last_event_seq,
             stale: run.stale.map(Stale::from),
             created_at: run.created_at.to_string(),

@@ -71,6 +71,7 @@ pub use preview::{ItemsPreview, Preview, StepOutlook, StepPreview, WhyRun};
 pub use signal::payload_digest;
 pub use start::{SlotQuestion, StartRun, Starting, check_payload};
 pub use state::{RunState, TimerChange};
+pub use stop::end_unseen;
 pub use waiting::WaitsFor;
 
 /// Something that is to happen to a run.
@@ -163,6 +164,32 @@ impl Command {
             Command::Patch(patch) => patch.expected_seq,
             Command::Unseen(command) => command.expected_seq(),
             _ => None,
+        }
+    }
+
+    /// What it asks for, in a few words: the same for the same thing asked again, whoever asks.
+    #[must_use]
+    pub fn deed(&self) -> String {
+        let of = |word: &str, step: &StepRef| match step.item {
+            None => format!("{word} step #{}", step.step),
+            Some(item) => format!("{word} step #{}[{item}]", step.step),
+        };
+        match self {
+            Command::Dispatch { step, .. } | Command::Lease { step, .. } => of("begin", step),
+            Command::Report { task, .. } | Command::Complete { task, .. } | Command::Fail { task, .. } => {
+                of("end", &task.step)
+            }
+            Command::LoseLease { task } => of("lose", &task.step),
+            Command::FireTimer { seq } => format!("fire timer {seq}"),
+            Command::Signal(signal) | Command::SignalAt { signal, .. } => format!("take {}", signal.name),
+            Command::ChildEnded { child, .. } => format!("hear of child {child}"),
+            Command::SlotsHeld { .. } => "take a slot".to_owned(),
+            Command::Adopt { .. } => "adopt".to_owned(),
+            Command::Patch(_) => "patch".to_owned(),
+            Command::Patching { outcome, .. } | Command::Leaving { outcome, .. } => outcome.deed(),
+            Command::Record(_) => "record a file".to_owned(),
+            Command::Unseen(command) => command.deed(),
+            Command::Continue => "continue".to_owned(),
         }
     }
 

@@ -1,12 +1,13 @@
 //! Cancel, terminate, reject: stopping only ever gets more severe.
 
 use super::state::{Phase, RunningKind};
-use super::{Decider, Effect, TaskRef};
-use crate::event::{Body, StepRef};
+use super::{Decider, Effect, Signal, TaskRef};
+use crate::event::{Body, Event, StepRef};
 use crate::json::Json;
 use crate::plan::StepIndex;
 use crate::status::SkipReason;
 use crate::text;
+use crate::time::Timestamp;
 
 /// Characters of a reason that are kept.
 const MAX_REASON: usize = 1000;
@@ -102,6 +103,25 @@ impl Decider<'_> {
             self.emit(Some(StepRef::whole(step)), state.logical_attempt, state.engine_attempt, Some(cause), body);
         }
     }
+}
+
+/// What is written of a run that is terminated without its state being known: nobody may load it. Steps that were under way
+/// ended with it.
+#[must_use]
+pub fn end_unseen(last_seq: u64, signal: &Signal, now: Timestamp) -> Vec<Event> {
+    let event = |seq, body| Event {
+        seq,
+        at: now,
+        step: None,
+        logical_attempt: 0,
+        engine_attempt: 0,
+        signal: Some(signal.id),
+        parent: None,
+        body,
+    };
+    let accepted = Body::SignalAccepted { name: signal.name.clone(), step: None, payload: signal.payload.clone() };
+    let terminated = Body::RunTerminated { reason: reason_or(&signal.payload, "terminated") };
+    vec![event(last_seq + 1, accepted), event(last_seq + 2, terminated)]
 }
 
 fn reason_or(payload: &Json, otherwise: &str) -> String {

@@ -82,6 +82,15 @@ impl Committer {
     }
 
     async fn send_with_questions(&mut self) {
+        if !self.parts.care.is_active() {
+            return self.send_asking().await;
+        }
+        let held_back = self.take_care_of_questions().await;
+        self.send_asking().await;
+        self.care_is_taken(held_back).await;
+    }
+
+    async fn send_asking(&mut self) {
         let since = Instant::now();
         let mut patience = self.patience();
         let (asking, questions) = self.take_asking(&mut patience).await;
@@ -525,9 +534,13 @@ impl Committer {
 
     /// Again in a moment: the database may have recovered by then.
     pub(super) fn later(&self, request: Request) {
+        self.after(Duration::from_millis(250), request);
+    }
+
+    pub(super) fn after(&self, wait: Duration, request: Request) {
         let inbox = self.parts.inbox.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(250)).await;
+            tokio::time::sleep(wait).await;
             inbox.report(request).await;
         });
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use milepost_core::cache::Flight;
 use milepost_core::event::Body;
@@ -18,6 +18,7 @@ use milepost_store::StoreError;
 use milepost_store::rows::{CheckpointRow, NewHead, SlotWrite, StatusWrite, TaskSlot, TaskWrite, TimerWrite};
 
 use super::artifacts::Following;
+use super::dispatch::ReadyStep;
 use super::flights;
 use super::hand_over::{self, Handing, Places};
 use super::load::{copy_of, runs_of};
@@ -39,12 +40,23 @@ pub(super) enum FollowUp {
 
 pub(super) type FollowUps = VecDeque<FollowUp>;
 
+/// How soon what has to wait for a parked run is tried again.
+const UNPARKED: Duration = Duration::from_secs(5);
+
 /// For so many plans it is remembered whether this node can run them.
 const RUNNABLE_PLANS: usize = 10_000;
 
 impl Committer {
-    /// Decides requests and all that follows from them.
     pub(super) async fn take(&mut self, requests: Vec<Request>) {
+        match self.parts.care.is_active() {
+            false => self.take_together(requests).await,
+            // What is rarely done makes no call larger.
+            true => Box::pin(self.take_with_care(requests)).await,
+        }
+    }
+
+    /// Decides requests and all that follows from them.
+    pub(super) async fn take_together(&mut self, requests: Vec<Request>) {
         self.ready.set_now(Instant::now());
         self.forget_outdated(&requests);
         let failed = self.load(runs_of(&requests)).await;
@@ -53,6 +65,10 @@ impl Committer {
             self.ready.free(usize::from(request.frees_slot));
             self.pending.count_request();
             let run = request.kind.run();
+            if let RequestKind::EndParked { org, run, signal } = request.kind {
+                Box::pin(self.end_parked(org, run, signal, request.reply, &mut follow_ups)).await;
+                continue;
+            }
             self.decide_request(request, &failed, &mut follow_ups);
             ended.extend(self.states.has_ended(run).then_some(run));
         }
@@ -87,12 +103,19 @@ impl Committer {
                     Following::Decide(command) => command,
                     Following::Store(output) => return self.store_first(org, with.run, output),
                 };
+                self.take_care([(org, run, command.deed())]).await;
                 if let Err(error) = self.decide_with(org, run, &command, with, follow_ups).await {
                     self.postpone(org, with.run, &error);
                 }
             }
-            FollowUp::StartChild { org, child, with } => self.start_children(org, child, with, follow_ups),
-            FollowUp::Missing { org, run, seqs } => self.learn(org, run, seqs, follow_ups).await,
+            FollowUp::StartChild { org, child, with } => {
+                self.take_care([(org, with.run, "start a child".to_owned())]).await;
+                self.start_children(org, child, with, follow_ups);
+            }
+            FollowUp::Missing { org, run, seqs } => {
+                self.take_care([(org, run, Command::Continue.deed())]).await;
+                self.learn(org, run, seqs, follow_ups).await;
+            }
         }
     }
 
@@ -108,7 +131,8 @@ impl Committer {
         let mut reread = false;
         loop {
             let failed = self.load(vec![(org, run)]).await;
-            if let Some(error) = failed.get(&run).filter(|error| error.is_passing()) {
+            let waits = |error: &EngineError| error.is_passing() || matches!(error, EngineError::Stuck { .. });
+            if let Some(error) = failed.get(&run).filter(|error| waits(error)) {
                 return Err(copy_of(error));
             }
             if self.decide_command(org, run, command, None, follow_ups).is_ok() || self.pending.get(run).is_some() {
@@ -131,6 +155,21 @@ impl Committer {
 
     async fn dispatch(&mut self, follow_ups: &mut FollowUps) {
         let taken = self.ready.take();
+        let (together, alone) = self.apart(taken, |ready| ready.run);
+        let node = self.parts.node;
+        let deed =
+            |ready: &ReadyStep| (ready.org, ready.run, Command::Dispatch { step: ready.step, worker: node }.deed());
+        self.take_care(together.iter().map(deed)).await;
+        self.dispatch_together(together, follow_ups).await;
+        for ready in alone {
+            let (run, deed) = (ready.run, deed(&ready));
+            self.take_care([deed.clone()]).await;
+            self.dispatch_together(vec![ready], follow_ups).await;
+            self.survived(run, &deed.2).await;
+        }
+    }
+
+    async fn dispatch_together(&mut self, taken: Vec<ReadyStep>, follow_ups: &mut FollowUps) {
         let failed = self.load(taken.iter().map(|ready| (ready.org, ready.run)).collect()).await;
         for ready in taken {
             if failed.get(&ready.run).is_some_and(|error| error.is_passing()) {
@@ -173,6 +212,8 @@ impl Committer {
                 }
             }
             RequestKind::Look { run, .. } => self.tell_leases(run),
+            // It is not loaded: see `end_parked`.
+            RequestKind::EndParked { .. } => {}
             RequestKind::Care { org, run } => {
                 if !self.known.contains_key(&run) {
                     self.again.push(Request::revive(org, run));
@@ -532,14 +573,17 @@ impl Committer {
     }
 
     pub(super) fn retry_later(&self, request: Request, error: &EngineError) {
-        if error.is_passing() {
+        if let EngineError::Stuck { .. } = error {
+            // Somebody outside has to act first.
+            self.after(UNPARKED, request);
+        } else if error.is_passing() {
             self.later(request);
         }
     }
 }
 
 /// The id is derived, so that stopping a child twice is one signal.
-fn stop_signal(parent: RunId, child: RunId, terminate: bool) -> Command {
+pub(super) fn stop_signal(parent: RunId, child: RunId, terminate: bool) -> Command {
     let name = if terminate { "TERMINATE" } else { "CANCEL" };
     let digest =
         milepost_core::hash::Digest::of_parts([parent.0.as_bytes().as_slice(), child.0.as_bytes(), name.as_bytes()]);

@@ -15,12 +15,16 @@ use super::decide::FollowUps;
 use super::limits::LimitedTask;
 use super::pending::Asking;
 use super::{Committer, Message, Offer, Request, Waiting};
+use crate::care::Standing;
 use crate::error::EngineError;
 use crate::executor::Executor;
 pub(super) use crate::workers::Handed;
 
 /// The queue of a step that names none.
 const DEFAULT_QUEUE: &str = "default";
+
+/// An offer, its worker, and what goes to it.
+type Pair = (u64, Arc<str>, Waiting);
 
 /// What each offer was given.
 pub(super) type Given = HashMap<u64, Vec<Handed>>;
@@ -107,8 +111,30 @@ impl Committer {
         while let Some(pair) = self.offers.next(&mut self.lines) {
             pairs.push(pair);
         }
-        let failed = self.load(pairs.iter().map(|(_, _, waiting)| (waiting.org, waiting.run)).collect()).await;
         let tried = !pairs.is_empty();
+        let (together, alone) = self.apart(pairs, |(_, _, waiting)| waiting.run);
+        let deed = |(_, _, waiting): &Pair| {
+            let command = Command::Dispatch { step: waiting.step, worker: NodeId(0) };
+            (waiting.org, waiting.run, command.deed())
+        };
+        self.take_care(together.iter().map(deed)).await;
+        self.hand_over_together(together, follow_ups).await;
+        for pair in alone {
+            let (run, deed) = (pair.2.run, deed(&pair));
+            if let Standing::Later = self.parts.care.standing(run) {
+                self.offers.give_back(pair.0);
+                self.wait_again(pair.2);
+                continue;
+            }
+            self.take_care([deed.clone()]).await;
+            self.hand_over_together(vec![pair], follow_ups).await;
+            self.survived(run, &deed.2).await;
+        }
+        tried
+    }
+
+    async fn hand_over_together(&mut self, pairs: Vec<Pair>, follow_ups: &mut FollowUps) {
+        let failed = self.load(pairs.iter().map(|(_, _, waiting)| (waiting.org, waiting.run)).collect()).await;
         let mut limited = Vec::new();
         for (offer, worker, waiting) in pairs {
             if failed.get(&waiting.run).is_some_and(|error| error.is_passing()) {
@@ -126,7 +152,6 @@ impl Committer {
         if !limited.is_empty() {
             self.pending.asking.push(Asking::Limited(limited));
         }
-        tried
     }
 
     /// Answers whether it was handed over.

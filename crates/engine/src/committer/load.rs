@@ -14,6 +14,7 @@ use milepost_store::StoreError;
 use super::decide::FollowUps;
 use super::states::{Entry, restore};
 use super::{Committer, Request, RequestKind};
+use crate::care::Standing;
 use crate::error::EngineError;
 
 /// So many events are read at once.
@@ -38,7 +39,17 @@ impl Committer {
     /// Loads the states that are not at hand. Answers those that cannot be.
     pub(super) async fn load(&mut self, runs: Vec<(OrgId, RunId)>) -> HashMap<RunId, Arc<EngineError>> {
         let mut failed = HashMap::new();
-        let mut missing: Vec<(OrgId, RunId)> = runs.into_iter().filter(|(_, run)| !self.states.has(*run)).collect();
+        if self.parts.care.is_active() {
+            for (_, run) in &runs {
+                let Standing::Parked(error) = self.parts.care.standing(*run) else { continue };
+                if self.states.peek(*run).is_some_and(|entry| entry.busy == 0) {
+                    self.states.forget(*run);
+                }
+                failed.insert(*run, Arc::new(error));
+            }
+        }
+        let runs = runs.into_iter().filter(|(_, run)| !failed.contains_key(run));
+        let mut missing: Vec<(OrgId, RunId)> = runs.filter(|(_, run)| !self.states.has(*run)).collect();
         if missing.is_empty() {
             return failed;
         }
@@ -53,15 +64,20 @@ impl Committer {
         }
         match self.parts.store.load_runs(&missing).await {
             Ok(loaded) => {
+                let with_care = self.parts.care.is_active() && self.parts.care.is_wary();
                 for loaded in loaded {
                     let run = loaded.head.run;
                     match restore(&loaded, &self.parts.plans).await {
                         Ok(state) => {
                             let inline = state.ready_steps().any(|step| self.is_inline(state.plan.step(step.step)));
-                            self.states.insert_loaded(state, &loaded.head, self.parts.node, inline);
+                            self.states.insert_loaded(state, &loaded.head, self.parts.node, inline, with_care);
                             self.carry_out_unsure(loaded.head.org, run, loaded.head.last_seq);
                             self.compare_with_known(loaded.head.org, run, loaded.head.last_seq);
                             self.ask_anew(loaded.head.org, run);
+                        }
+                        Err(error) if loaded.head.stuck.is_some() => {
+                            self.parts.care.found_parked(&loaded.head);
+                            failed.insert(run, Arc::new(error));
                         }
                         Err(error) => {
                             tracing::error!(%run, %error, "a run cannot be loaded");
@@ -144,6 +160,8 @@ impl Committer {
         }
         match request.reply {
             Some(reply) => drop(reply.send(Err(copy_of(error)))),
+            // Nothing wakes it but somebody outside.
+            None if matches!(error, EngineError::Stuck { .. }) => {}
             None => self.retry_later(request, error),
         }
     }
@@ -288,7 +306,7 @@ pub(super) fn runs_of(requests: &[Request]) -> Vec<(OrgId, RunId)> {
             RequestKind::Command { org, run, .. }
             | RequestKind::TrySlot { org, run }
             | RequestKind::Look { org, run, .. } => Some((*org, *run)),
-            RequestKind::Start { .. } | RequestKind::Care { .. } => None,
+            RequestKind::Start { .. } | RequestKind::Care { .. } | RequestKind::EndParked { .. } => None,
         })
         .collect()
 }
@@ -301,6 +319,7 @@ pub(super) fn copy_of(error: &EngineError) -> EngineError {
         EngineError::Moved { run, expected, last_seq } => {
             EngineError::Moved { run: *run, expected: *expected, last_seq: *last_seq }
         }
+        EngineError::Stuck { run, stuck } => EngineError::Stuck { run: *run, stuck: stuck.clone() },
         EngineError::Corrupt { run, reason } => EngineError::Corrupt { run: *run, reason: reason.clone() },
         EngineError::LogGap { run, seq } => EngineError::LogGap { run: *run, seq: *seq },
         other => EngineError::Store(StoreError::Unavailable(other.to_string())),

@@ -13,6 +13,7 @@
 //! **Invariant:** effects outside the database happen only after the commit that holds their events.
 
 mod artifacts;
+mod care;
 mod children;
 mod commit;
 mod decide;
@@ -40,7 +41,7 @@ use milepost_core::id::{NodeId, OrgId, RunId};
 use milepost_core::json::Json;
 use milepost_core::limits::Limits;
 use milepost_core::plan::{Plan, StepIndex};
-use milepost_core::run::{Command, StartRun};
+use milepost_core::run::{Command, Signal, StartRun};
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_store::Store;
@@ -48,6 +49,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::artifacts::Artifacts;
 use crate::cache::Hot;
+use crate::care::Care;
 use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::executor::Executor;
@@ -64,6 +66,7 @@ use crate::work::Work;
 use crate::workers::Leases;
 
 pub(crate) use artifacts::rows as artifact_rows;
+use care::Noted;
 use children::{PreparedChild, PreparedChildren};
 use commit::InFlight;
 use dispatch::ReadyQueue;
@@ -125,6 +128,12 @@ pub(crate) enum RequestKind {
         run: RunId,
         seq: u64,
     },
+    /// End a run that is parked, without looking at its plan.
+    EndParked {
+        org: OrgId,
+        run: RunId,
+        signal: Signal,
+    },
 }
 
 impl RequestKind {
@@ -134,7 +143,8 @@ impl RequestKind {
             RequestKind::Command { run, .. }
             | RequestKind::TrySlot { run, .. }
             | RequestKind::Care { run, .. }
-            | RequestKind::Look { run, .. } => *run,
+            | RequestKind::Look { run, .. }
+            | RequestKind::EndParked { run, .. } => *run,
         }
     }
 }
@@ -318,6 +328,8 @@ pub(crate) struct Committer {
     unsure: HashMap<RunId, Unsure>,
     /// Runs that this node has work of: up to where it has written or read their logs.
     known: HashMap<RunId, u64>,
+    /// What is about to be decided, as the database knows it.
+    noted: Noted,
     entropy: u64,
 }
 
@@ -336,6 +348,7 @@ pub(crate) struct Parts {
     pub(crate) executor: Executor,
     pub(crate) leases: Arc<Leases>,
     pub(crate) flights: Flights,
+    pub(crate) care: Care,
     pub(crate) outbox: Outbox,
     pub(crate) limited_queues: LimitedQueues,
     /// Steps may wait for workers.
@@ -375,6 +388,7 @@ impl Committer {
             held: Vec::new(),
             unsure: HashMap::new(),
             known: HashMap::new(),
+            noted: Noted::default(),
             entropy: crate::clock::entropy(),
             parts,
         }

@@ -10,6 +10,7 @@ use milepost_core::time::Timestamp;
 use milepost_store::rows::{HeadRow, LoadedRun};
 use std::sync::Arc;
 
+use crate::care::refuse_parked;
 use crate::error::EngineError;
 use crate::plans::Plans;
 
@@ -36,6 +37,8 @@ pub(super) struct Entry {
     /// Tells this reading of the run from later ones.
     pub(super) generation: u64,
     pub(super) started_at: Option<Timestamp>,
+    /// It was read in a time after a crash: what is decided of it is noted.
+    pub(super) with_care: bool,
     /// Batches, gathering or on their way, that this run is part of.
     pub(super) busy: u32,
     weight: usize,
@@ -90,13 +93,21 @@ impl States {
 
     /// Even if the head row names this node, the projector may be about to clear that: the next write says it again.
     /// `inline` says whether some of what is ready is for an executor of a node.
-    pub(super) fn insert_loaded(&mut self, state: RunState, head: &HeadRow, node: NodeId, inline: bool) {
+    pub(super) fn insert_loaded(
+        &mut self,
+        state: RunState,
+        head: &HeadRow,
+        node: NodeId,
+        inline: bool,
+        with_care: bool,
+    ) {
         let needs_node = state.has_tasks() || (inline && state.needs_node());
         let elsewhere = head.owner.is_some_and(|owner| owner != node) && needs_node;
         let (run, may_wait) = (state.run, state.may_await_flights());
         self.insert(state, head.owner, elsewhere, inline, head.started_at);
         if let Some(entry) = self.entries.get_mut(&run) {
             entry.may_wait = may_wait;
+            entry.with_care = with_care;
         }
     }
 
@@ -124,6 +135,7 @@ impl States {
             may_wait: false,
             generation,
             started_at,
+            with_care: false,
             busy: 0,
             weight,
             used,
@@ -189,6 +201,7 @@ impl States {
 /// The state of a run as the database has it. A log that a patch is part of is read with the plans before and after it.
 pub(crate) async fn restore(loaded: &LoadedRun, plans: &Plans) -> Result<RunState, EngineError> {
     let head = &loaded.head;
+    refuse_parked(head)?;
     let mut patched = Vec::new();
     for row in &loaded.tail {
         let corrupt = |error: codec::Unreadable| EngineError::Corrupt { run: head.run, reason: error.to_string() };

@@ -5,6 +5,7 @@ use milepost_core::plan::StepIndex;
 use milepost_core::run::{RunState, WaitsFor};
 
 use super::{Subject, Wait};
+use crate::care::refuse_parked;
 use crate::engine::Engine;
 use crate::error::EngineError;
 
@@ -19,6 +20,13 @@ impl Engine {
                 WaitsFor::Turn => waits.extend(self.turn(subject).await?),
                 WaitsFor::Outcome(_) => waits.push(under_way(subject)),
                 other => waits.push(in_words(&subject.state, other)),
+            }
+        }
+        for wait in &mut waits {
+            let Some(other) = wait.run_id else { continue };
+            let head = self.store.head(self.org, other).await?;
+            if let Some(Err(error)) = head.filter(|head| !head.status.is_terminal()).map(|head| refuse_parked(&head)) {
+                wait.message = format!("{}; {error}", wait.message);
             }
         }
         Ok(waits)

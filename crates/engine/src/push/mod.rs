@@ -354,7 +354,7 @@ impl Pusher {
             let command = Command::Report { task: token.task, nonce: token.nonce, outcome: outcome.clone() };
             let command = leaving(command, artifacts.clone(), kept.clone());
             let stale = |error: &EngineError| {
-                matches!(error, EngineError::NoSuchRun(_))
+                matches!(error, EngineError::NoSuchRun(_) | EngineError::Stuck { .. })
                     || matches!(error, EngineError::Rejected(Rejection { kind: RejectionKind::Stale, .. }))
             };
             match self.inbox.ask(RequestKind::Command { org: token.org, run: token.run, command }).await {

@@ -51,6 +51,7 @@ fn head(last_seq: u64) -> HeadRow {
         created_at: Timestamp(0),
         started_at: None,
         completed_at: None,
+        stuck: None,
     }
 }
 

@@ -67,6 +67,11 @@ const QUEUE_DEPTH: Metric =
     Metric::gauge("milepost_committer_queue_depth", &[], "Requests that wait for the committer of this node.");
 const READY: Metric = Metric::gauge("milepost_ready_steps", &[], "Steps that wait for an executor of this node.");
 const LEASED: Metric = Metric::gauge("milepost_leased_tasks", &[], "Tasks of workers whose leases this node watches.");
+const STUCK: Metric = Metric::gauge(
+    "milepost_runs_stuck",
+    &[],
+    "Runs that are parked because they took their process down twice; the same on every node.",
+);
 const EXECUTING: Metric = Metric::gauge("milepost_executing_steps", &[], "Steps that this node carries out now.");
 const READY_TO_STARTED: Metric = Metric::histogram(
     "milepost_ready_to_started_seconds",
@@ -160,6 +165,7 @@ pub const METRICS: &[&Metric] = &[
     &READY,
     &EXECUTING,
     &LEASED,
+    &STUCK,
     &READY_TO_STARTED,
     &BATCH_RUNS,
     &BATCH_EVENTS,
@@ -233,6 +239,7 @@ pub(crate) struct Metrics {
     pub(crate) ready: Gauge,
     pub(crate) executing: Gauge,
     pub(crate) leased: Gauge,
+    pub(crate) stuck: Gauge,
     pub(crate) ready_to_started: Histogram,
     pub(crate) batch_runs: Histogram,
     pub(crate) batch_events: Histogram,
@@ -280,6 +287,7 @@ impl Metrics {
             ready: metrics::gauge!(READY.name),
             executing: metrics::gauge!(EXECUTING.name),
             leased: metrics::gauge!(LEASED.name),
+            stuck: metrics::gauge!(STUCK.name),
             ready_to_started: metrics::histogram!(READY_TO_STARTED.name),
             batch_runs: metrics::histogram!(BATCH_RUNS.name),
             batch_events: metrics::histogram!(BATCH_EVENTS.name),

@@ -412,6 +412,11 @@ impl Engine {
                 answer.rejected.push(RejectedItem { task, token: text, code, message });
             }
             Err(EngineError::NoSuchRun(_)) => answer.rejected.push(stale(task, text)),
+            // Once the run goes on, the step is carried out again.
+            Err(error @ EngineError::Stuck { .. }) => {
+                let (code, message) = (error.code(), error.to_string());
+                answer.rejected.push(RejectedItem { task, token: text, code, message });
+            }
             // Said again, it would be refused again.
             Err(error @ EngineError::Store(StoreError::Refused(_))) => {
                 let (code, message) = (error.code(), NOT_KEPT.to_owned());

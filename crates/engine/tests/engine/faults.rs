@@ -338,6 +338,9 @@ impl Store for Faulty {
     fn definitions(&self) -> &dyn milepost_store::DefinitionStore {
         self.inner.definitions()
     }
+    fn suspects(&self) -> &dyn milepost_store::SuspectStore {
+        self.inner.suspects()
+    }
     fn cache(&self) -> &dyn milepost_store::CacheStore {
         self.inner.cache()
     }

@@ -23,6 +23,7 @@ mod large_outputs;
 mod live;
 mod logs;
 mod plans;
+mod poison;
 mod pressure;
 mod projections;
 mod push;

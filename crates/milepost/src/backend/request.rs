@@ -26,6 +26,9 @@ pub(crate) struct RunFilter {
     pub(crate) base_run_id: Option<RunId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) submitted_by: Option<String>,
+    /// Only runs that are parked.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) stuck: bool,
 }
 
 fn with_commas<S: Serializer>(statuses: &[RunStatus], serializer: S) -> Result<S::Ok, S::Error> {

@@ -105,6 +105,10 @@ macro_rules! pass_on {
                 self.store.run_blobs()
             }
 
+            fn suspects(&self) -> &dyn milepost_store::SuspectStore {
+                self.store.suspects()
+            }
+
             fn outbox(&self) -> &dyn OutboxStore {
                 self.store.outbox()
             }

@@ -97,6 +97,7 @@ fn list_query(filter: &RunFilter, cursor: Option<RunId>, limit: u32) -> Vec<(&'s
         ("request_id", filter.request_id.clone()),
         ("base_run_id", filter.base_run_id.map(|run| run.to_string())),
         ("submitted_by", filter.submitted_by.clone()),
+        ("stuck", filter.stuck.then(|| "true".to_owned())),
         ("cursor", cursor.map(|run| run.to_string())),
         ("limit", Some(limit.to_string())),
     ];

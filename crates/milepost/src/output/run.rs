@@ -91,6 +91,13 @@ fn print_head(run: &Summary) {
             &format!("its log lacks event {seq}; this is as it was before that (`milepost doctor` says more)"),
         );
     }
+    if let Some(stuck) = &run.stuck {
+        line("stuck", &format!("since {}: {}", stuck.since, stuck.reason));
+        line(
+            "",
+            &format!("`milepost runs resume {0}` goes on with it, `milepost runs terminate {0}` ends it", run.run_id),
+        );
+    }
     let moments = [("created", Some(run.created_at)), ("started", run.started_at), ("ended", run.completed_at)];
     for (name, at) in moments {
         if let Some(at) = at {

@@ -75,6 +75,8 @@ pub struct RunFilter {
     pub submitted_by: Option<String>,
     pub created_after: Option<Timestamp>,
     pub created_before: Option<Timestamp>,
+    /// Only runs that are parked.
+    pub stuck: bool,
 }
 
 impl RunFilter {
@@ -89,6 +91,7 @@ impl RunFilter {
             ("submitted_by", self.submitted_by.clone()),
             ("created_after", self.created_after.map(|at| at.to_string())),
             ("created_before", self.created_before.map(|at| at.to_string())),
+            ("stuck", self.stuck.then(|| "true".to_owned())),
             ("cursor", cursor.map(ToOwned::to_owned)),
             ("limit", Some(limit.to_string())),
         ];

@@ -15,7 +15,7 @@ pub use artifact::{Artifact, Blob, NewArtifact};
 pub(crate) use exchange::{Answer, Directive, Heartbeat, Outcome, Rejected, TaskResult, instant_text};
 pub use exchange::{Line, LogStream, TaskError};
 pub use run::{
-    Accepted, Deployed, Event, LogLine, Move, Page, Revision, Run, RunStatus, RunSummary, Stale, Started, Step,
+    Accepted, Deployed, Event, LogLine, Move, Page, Revision, Run, RunStatus, RunSummary, Stale, Started, Step, Stuck,
     Workflow,
 };
 pub use task::{Task, TaskContext};

@@ -71,6 +71,8 @@ pub struct RunSummary {
     #[serde(default)]
     pub steps_failed: u32,
     pub error: Option<TaskError>,
+    /// It is parked: it took its server down, and waits for `RESUME` or `TERMINATE`.
+    pub stuck: Option<Stuck>,
     #[serde(default)]
     pub last_event_seq: u64,
     /// Only if its log has a gap.
@@ -91,6 +93,15 @@ pub struct RunSummary {
 pub struct Stale {
     /// The number of the first event that is missing.
     pub from_seq: u64,
+}
+
+/// Why a run is parked.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Stuck {
+    pub reason: String,
+    pub since: Timestamp,
+    /// How often it took its server down.
+    pub crashes: u32,
 }
 
 /// A run with its steps.

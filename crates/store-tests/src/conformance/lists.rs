@@ -239,6 +239,7 @@ async fn filters_are_put_together(store: &dyn Store) {
         base_run: Some(parent),
         parent_run: Some(parent),
         submitted_by: Some("ada".to_owned()),
+        stuck: false,
         before: Some(other),
         limit: 5,
     };

@@ -73,6 +73,7 @@ async fn every_column_of_a_head_comes_back(store: &dyn Store) {
         created_at: at(5),
         started_at: Some(at(6)),
         completed_at: Some(at(8)),
+        stuck: None,
     };
     assert_eq!(store.head(ORG, run).await.unwrap().as_ref(), Some(&expected));
     let loaded = store.load_runs(&[(ORG, run)]).await.unwrap();

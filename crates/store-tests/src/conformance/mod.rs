@@ -18,6 +18,7 @@ mod projections;
 mod retention;
 mod secrets;
 mod slots;
+mod suspects;
 mod tasks;
 mod timers;
 
@@ -54,6 +55,7 @@ pub async fn conformance(store: Arc<dyn Store>) {
     lists::check(&*store).await;
     retention::check(&store).await;
     doctor::check(&*store).await;
+    suspects::check(&store).await;
     hostile::check(&store).await;
 }
 

@@ -7,6 +7,7 @@ mod flights;
 mod outbox;
 mod run_blobs;
 mod secrets;
+mod suspects;
 mod tables;
 mod tasks;
 
@@ -133,7 +134,7 @@ impl Store for MemoryStore {
     }
 
     async fn head(&self, org: OrgId, run: RunId) -> Result<Option<HeadRow>> {
-        Ok(self.tables().runs.get(&(org, run)).cloned())
+        Ok(self.tables().head((org, run)))
     }
 
     async fn last_seqs(&self, runs: &[(OrgId, RunId)]) -> Result<Vec<(OrgId, RunId, u64)>> {
@@ -266,12 +267,16 @@ impl Store for MemoryStore {
     }
 
     async fn heartbeat(&self, node: NodeId, now: Timestamp, lease_ms: u64) -> Result<()> {
-        self.tables().nodes.insert(node, Some(now.plus_ms(lease_ms)));
+        let mut tables = self.tables();
+        tables.nodes.insert(node, Some(now.plus_ms(lease_ms)));
+        tables.suspects.heard(node);
         Ok(())
     }
 
     async fn leave(&self, node: NodeId) -> Result<()> {
-        self.tables().nodes.insert(node, None);
+        let mut tables = self.tables();
+        tables.nodes.insert(node, None);
+        tables.suspects.left(node);
         Ok(())
     }
 
@@ -322,6 +327,10 @@ impl Store for MemoryStore {
     }
 
     fn run_blobs(&self) -> &dyn crate::RunBlobs {
+        self
+    }
+
+    fn suspects(&self) -> &dyn crate::SuspectStore {
         self
     }
 
@@ -429,7 +438,7 @@ impl Store for MemoryStore {
     async fn open_runs(&self, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>> {
         let tables = self.tables();
         let open = tables.runs.values().filter(|head| !head.status.is_terminal() && Some(head.run) > after);
-        let mut open: Vec<HeadRow> = open.cloned().collect();
+        let mut open: Vec<HeadRow> = open.filter_map(|head| tables.head((head.org, head.run))).collect();
         open.sort_by_key(|head| head.run);
         open.truncate(limit as usize);
         Ok(open)

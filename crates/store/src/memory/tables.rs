@@ -45,6 +45,7 @@ pub(super) struct Tables {
     /// Whether the run is forgotten.
     pub(super) run_blobs: BTreeMap<Key, bool>,
     pub(super) secrets: super::secrets::Secrets,
+    pub(super) suspects: super::suspects::Suspects,
     pub(super) results: super::cache::Results,
     pub(super) flights: super::flights::Flights,
     pub(super) artifacts: super::artifacts::Artifacts,
@@ -210,7 +211,7 @@ impl Tables {
     }
 
     pub(super) fn read_run(&self, key: Key) -> Option<RunRows> {
-        let head = self.runs.get(&key)?.clone();
+        let head = self.head(key)?;
         let snapshot = self.snapshots.get(&key).cloned();
         let after = snapshot.as_ref().map_or(0, |snapshot| snapshot.last_event_seq);
         let projection = snapshot.map(|snapshot| (snapshot, self.steps_of(key).cloned().collect::<Vec<_>>()));
@@ -270,6 +271,7 @@ impl Tables {
     pub(super) fn slots_to_wake_of(&self, org: OrgId, key: &str) -> Vec<SlotRow> {
         let mut waiting: Vec<&SlotRow> =
             self.slots.values().filter(|slot| slot.org == org && slot.key == key && !slot.holding).collect();
+        waiting.retain(|slot| self.suspects.stuck(&(slot.org, slot.run)).is_none());
         waiting.sort_by_key(|slot| (std::cmp::Reverse(slot.priority), slot.run));
         let used = self.slots_held(org, key)..;
         let room = |(slot, used): &(&SlotRow, u32)| slot.limit.is_none_or(|limit| *used < limit);
@@ -321,13 +323,15 @@ impl Tables {
         self.logs.retain(|(key, _), _| !keys.contains(key));
         self.artifacts.rows.retain(|(key, _), _| !keys.contains(key));
         self.results.forget_runs(|org, run| keys.contains(&(org, run)));
+        self.suspects.forget_runs(|key| keys.contains(key));
         self.run_blobs.iter_mut().filter(|(key, _)| keys.contains(key)).for_each(|(_, gone)| *gone = true);
         Forgotten { runs: keys.len() as u64, more: more || frees_others, ..Forgotten::default() }
     }
 
     /// Newest first.
     pub(super) fn matching(&self, org: OrgId, filter: &RunFilter) -> impl Iterator<Item = &SnapshotRow> {
-        self.snapshots.values().rev().filter(move |row| row.org == org && filter.matches(row))
+        let stands = move |row: &SnapshotRow| !filter.stuck || self.suspects.is_stuck(&(row.org, row.run));
+        self.snapshots.values().rev().filter(move |row| row.org == org && filter.matches(row) && stands(row))
     }
 
     pub(super) fn steps_of(&self, key: Key) -> impl Iterator<Item = &StepRow> {
@@ -335,8 +339,16 @@ impl Tables {
         from_here.take_while(move |((of, _), _)| *of == key).map(|(_, step)| step)
     }
 
-    pub(super) fn load(&self, key: Key) -> Option<LoadedRun> {
+    pub(super) fn head(&self, key: Key) -> Option<HeadRow> {
         let head = self.runs.get(&key)?.clone();
+        Some(HeadRow { stuck: self.suspects.stuck(&key), ..head })
+    }
+
+    pub(super) fn load(&self, key: Key) -> Option<LoadedRun> {
+        let head = self.head(key)?;
+        if head.stuck.is_some() {
+            return Some(LoadedRun { head, checkpoint: None, tail: Vec::new() });
+        }
         let checkpoint = self.checkpoints.get(&key).cloned();
         let after = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.seq);
         let tail = of_run(&self.events, key).filter(|(seq, _)| *seq > after).map(|(_, event)| event.clone()).collect();
@@ -371,5 +383,6 @@ fn new_head(write: &RunWrite, new: &NewHead) -> HeadRow {
         created_at: new.created_at,
         started_at: new.status.started_at,
         completed_at: new.status.completed_at,
+        stuck: None,
     }
 }

@@ -13,13 +13,16 @@ use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
-use crate::rows::{HeadRow, SlotRow, SnapshotRow, StepRow, TimerRow};
+use crate::rows::{HeadRow, SlotRow, SnapshotRow, StepRow, Stuck, TimerRow};
 use crate::{Result, StoreError};
 
 pub(super) const HEAD: &str = "r.org_id, r.run_id, r.workflow, r.workflow_version, r.plan_hash, r.request_id, \
      r.base_run_id, r.parent_run_id, r.priority, r.status, r.last_seq, r.owner, r.created_at, r.started_at, \
-     r.completed_at";
-pub(super) const HEAD_COLUMNS: usize = 15;
+     r.completed_at, u.changed_at, u.crashes, u.deed";
+pub(super) const HEAD_COLUMNS: usize = 18;
+/// Where they are.
+pub(super) const HEADS: &str = "runs AS r LEFT JOIN run_suspects AS u \
+     ON u.run_id = r.run_id AND u.org_id = r.org_id AND u.state <> 'suspected'";
 
 pub(super) const EVENT: &str = "e.run_seq, e.format, e.event_type, e.step_id, e.logical_attempt, e.engine_attempt, \
      e.data, e.idempotency_key, e.caused_by_signal_id, e.parent_seq, e.emitted_at, e.persisted_at";
@@ -101,6 +104,10 @@ pub(super) fn head(row: &Row, at: usize) -> Result<HeadRow> {
         created_at: Timestamp(col(row, at + 12)?),
         started_at: moment(row, at + 13)?,
         completed_at: moment(row, at + 14)?,
+        stuck: match moment(row, at + 15)? {
+            None => None,
+            Some(since) => Some(Stuck { since, crashes: count(col(row, at + 16)?)?, deed: col(row, at + 17)? }),
+        },
     })
 }
 

@@ -105,6 +105,8 @@ static TAKE: LazyLock<String> = LazyLock::new(|| {
              DELETE FROM run_checkpoints AS p USING chosen AS c WHERE p.run_id = c.run_id AND p.org_id = c.org_id
          ), slots AS (
              DELETE FROM run_slots AS p USING chosen AS c WHERE p.run_id = c.run_id AND p.org_id = c.org_id
+         ), suspects AS (
+             DELETE FROM run_suspects AS p USING chosen AS c WHERE p.run_id = c.run_id AND p.org_id = c.org_id
          ), results AS (
              DELETE FROM step_cache AS p USING chosen AS c WHERE p.run_id = c.run_id AND p.org_id = c.org_id
                  AND p.run_id <> '00000000-0000-0000-0000-000000000000'

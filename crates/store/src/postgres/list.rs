@@ -26,14 +26,18 @@ fn rows(way: Way, columns: &str) -> String {
         AND ($10::uuid IS NULL OR s.parent_run_id = $10) AND ($12::text IS NULL OR s.submitted_by = $12)";
     let range = match way {
         Way::All => "s.run_id >= $2 AND s.run_id < $3 ORDER BY s.run_id DESC".to_owned(),
-        Way::Request => "s.run_id = q.run_id".to_owned(),
+        Way::Request | Way::Stuck => "s.run_id = q.run_id".to_owned(),
         Way::Status => along("s.org_id <> 0"),
         Way::Workflow => along("s.workflow = $8"),
         Way::Base => along("s.base_run_id = $9"),
         Way::Parent => along("s.parent_run_id = $10"),
         Way::Submitter => along("s.submitted_by = $12"),
     };
-    let asked = if way == Way::Request { "" } else { "AND $11::text IS NULL" };
+    let asked = match way {
+        Way::Request => "",
+        Way::Stuck => "AND ($11::text IS NULL OR s.request_id = $11)",
+        _ => "AND $11::text IS NULL",
+    };
     let found = format!("FROM run_snapshots AS s WHERE {REST} {asked} AND {range} LIMIT $6");
     match way {
         // One row for each workflow. What else it must have is looked at when it is there, so that no index by that is
@@ -42,6 +46,12 @@ fn rows(way: Way, columns: &str) -> String {
             "SELECT {columns} FROM (
                  SELECT l.* FROM run_requests AS q CROSS JOIN LATERAL (SELECT s.* {found}) AS l
                  WHERE q.org_id = $1 AND q.request_id = $11
+             ) AS l WHERE l.run_id >= $2 AND l.run_id < $3 AND l.status = ANY ($7::text[])"
+        ),
+        Way::Stuck => format!(
+            "SELECT {columns} FROM (
+                 SELECT l.* FROM run_suspects AS q CROSS JOIN LATERAL (SELECT s.* {found}) AS l
+                 WHERE q.org_id = $1 AND q.state = 'stuck'
              ) AS l WHERE l.run_id >= $2 AND l.run_id < $3 AND l.status = ANY ($7::text[])"
         ),
         _ => format!(

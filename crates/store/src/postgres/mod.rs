@@ -34,6 +34,7 @@ mod replay;
 mod run_blobs;
 mod runs;
 mod secrets;
+mod suspects;
 mod task_columns;
 mod tasks;
 #[cfg(test)]
@@ -297,6 +298,10 @@ impl Store for PostgresStore {
     }
 
     fn definitions(&self) -> &dyn crate::DefinitionStore {
+        self
+    }
+
+    fn suspects(&self) -> &dyn crate::SuspectStore {
         self
     }
 

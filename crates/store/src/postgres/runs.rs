@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::columns::{self, EVENT, EVENT_COLUMNS, HEAD, HEAD_COLUMNS, SLOT, TIMER, col, int8};
+use super::columns::{self, EVENT, EVENT_COLUMNS, HEAD, HEAD_COLUMNS, HEADS, SLOT, TIMER, col, int8};
 use crate::Result;
 use crate::rows::{CheckpointRow, HeadRow, LoadedRun, SlotRow, TimerRow, TransitionRow};
 
@@ -29,7 +29,8 @@ pub(super) async fn load(connection: &Object, runs: &[(OrgId, RunId)]) -> Result
         "SELECT {HEAD}, c.seq, c.format, c.state
          FROM unnest($1::int4[], $2::uuid[]) WITH ORDINALITY AS q (org_id, run_id, n)
          JOIN runs AS r ON r.run_id = q.run_id AND r.org_id = q.org_id
-         LEFT JOIN run_checkpoints AS c ON c.run_id = q.run_id AND c.org_id = q.org_id
+         LEFT JOIN run_suspects AS u ON u.run_id = q.run_id AND u.org_id = q.org_id AND u.state <> 'suspected'
+         LEFT JOIN run_checkpoints AS c ON c.run_id = q.run_id AND c.org_id = q.org_id AND u.run_id IS NULL
          ORDER BY q.n"
     );
     let mut loaded = Vec::with_capacity(runs.len());
@@ -55,7 +56,7 @@ async fn load_tails(connection: &Object, loaded: &mut [LoadedRun]) -> Result<()>
     for (place, run) in loaded.iter().enumerate() {
         let seq = run.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.seq);
         let asked = places.entry((run.head.org.0, run.head.run.0)).or_default();
-        if seq < run.head.last_seq && asked.is_empty() {
+        if seq < run.head.last_seq && run.head.stuck.is_none() && asked.is_empty() {
             orgs.push(run.head.org.0);
             ids.push(run.head.run.0);
             after.push(int8(seq));
@@ -84,7 +85,7 @@ async fn load_tails(connection: &Object, loaded: &mut [LoadedRun]) -> Result<()>
 }
 
 pub(super) async fn head(connection: &Object, org: OrgId, run: RunId) -> Result<Option<HeadRow>> {
-    let sql = format!("SELECT {HEAD} FROM runs AS r WHERE r.run_id = $1 AND r.org_id = $2");
+    let sql = format!("SELECT {HEAD} FROM {HEADS} WHERE r.run_id = $1 AND r.org_id = $2");
     query(connection, &sql, &[&run.0, &org.0]).await?.first().map(|row| columns::head(row, 0)).transpose()
 }
 
@@ -217,7 +218,9 @@ fn to_wake(org: &str, key: &str, limit: &str) -> String {
              FROM (SELECT count(*) AS held FROM run_slots
                    WHERE org_id = {org} AND slot_key = {key} AND holding) AS h,
                   (SELECT s.*, row_number() OVER (ORDER BY s.priority DESC, s.run_id) AS place FROM (
-                       SELECT * FROM run_slots WHERE org_id = {org} AND slot_key = {key} AND NOT holding
+                       SELECT * FROM run_slots AS w WHERE org_id = {org} AND slot_key = {key} AND NOT holding
+                           AND NOT EXISTS (SELECT FROM run_suspects AS u WHERE u.run_id = w.run_id
+                               AND u.org_id = w.org_id AND u.state <> 'suspected')
                        ORDER BY priority DESC, run_id LIMIT {limit}
                    ) AS s) AS w
          ) AS waiting
@@ -268,7 +271,7 @@ pub(super) async fn owned(
 
 pub(super) async fn open(connection: &Object, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>> {
     let sql = format!(
-        "SELECT {HEAD} FROM runs AS r
+        "SELECT {HEAD} FROM {HEADS}
          WHERE r.run_id > $1 AND r.status NOT IN ('completed', 'failed', 'cancelled', 'terminated')
          ORDER BY r.run_id LIMIT $2"
     );

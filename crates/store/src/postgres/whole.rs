@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::artifacts;
-use super::columns::{self, EVENT, HEAD, SNAPSHOT, STEP, col, int8};
+use super::columns::{self, EVENT, HEAD, HEADS, SNAPSHOT, STEP, col, int8};
 use super::runs::query;
 use crate::Result;
 use crate::rows::RunRows;
@@ -15,7 +15,7 @@ use crate::rows::RunRows;
 /// All in one transaction that sees one moment, and all sent at once: see [`super::project::projection`].
 pub(super) async fn read_run(connection: &Object, org: OrgId, run: RunId) -> Result<Option<RunRows>> {
     let statements = [
-        format!("SELECT {HEAD} FROM runs AS r WHERE r.org_id = $1 AND r.run_id = $2"),
+        format!("SELECT {HEAD} FROM {HEADS} WHERE r.org_id = $1 AND r.run_id = $2"),
         format!("SELECT {SNAPSHOT} FROM run_snapshots WHERE org_id = $1 AND run_id = $2"),
         format!("SELECT {STEP} FROM run_steps WHERE run_id = $2 AND org_id = $1 ORDER BY step_id COLLATE \"C\""),
         tail(),

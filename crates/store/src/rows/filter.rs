@@ -28,6 +28,8 @@ pub struct RunFilter {
     pub parent_run: Option<RunId>,
     /// Who asked for them.
     pub submitted_by: Option<String>,
+    /// Only runs that are parked.
+    pub stuck: bool,
     /// Only runs older than this one: the cursor.
     pub before: Option<RunId>,
     pub limit: u32,
@@ -81,12 +83,14 @@ pub(crate) enum Way {
     Parent,
     Submitter,
     Request,
+    Stuck,
 }
 
 impl Way {
     /// The one that leaves the fewest rows.
     pub(crate) fn of(filter: &RunFilter) -> Way {
         match filter {
+            RunFilter { stuck: true, .. } => Way::Stuck,
             RunFilter { request_id: Some(_), .. } => Way::Request,
             RunFilter { base_run: Some(_), .. } => Way::Base,
             RunFilter { parent_run: Some(_), .. } => Way::Parent,

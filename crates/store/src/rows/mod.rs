@@ -8,6 +8,7 @@ mod flights;
 mod logs;
 mod outbox;
 mod secrets;
+mod suspects;
 mod tasks;
 mod whole;
 
@@ -38,6 +39,7 @@ pub use flights::{FlightRow, FlightWrite, Led};
 pub use logs::{LogChunkRow, LogPosition};
 pub use outbox::{Claim, OutboxCounts, OutboxEnd, OutboxFilter, OutboxOutcome, OutboxRow, OutboxState, OutboxWrite};
 pub use secrets::{SealedRow, SecretPosition, SecretRow, SecretWrite};
+pub use suspects::{MOST_CRASHES, Note, Stuck, SuspectRow, SuspectState, UnknownState, Watched};
 pub use tasks::{
     LeaseExtension, LeaseRow, QueueCount, QueueRow, Rate, RateWrite, TaskLimits, TaskRow, TaskSlot, TaskWrite,
 };
@@ -178,6 +180,8 @@ pub struct HeadRow {
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub completed_at: Option<Timestamp>,
+    /// It is parked: nobody may load or decide it.
+    pub stuck: Option<Stuck>,
 }
 
 /// All that is needed to have a run's state again.

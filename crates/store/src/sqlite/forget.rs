@@ -89,7 +89,7 @@ pub(super) fn heads(tx: &Connection, runs: &[(OrgId, RunId)], ended_before: Time
 
 /// What there is one row of, or few; and the note that the rest has to go.
 fn beside(tx: &Connection, org: OrgId, run: RunId) -> Result<()> {
-    for table in ["run_snapshots", "run_checkpoints", "run_slots", "timers", "stale_runs"] {
+    for table in ["run_snapshots", "run_checkpoints", "run_slots", "timers", "stale_runs", "run_suspects"] {
         tx.prepare_cached(&format!("DELETE FROM {table} WHERE org_id = ? AND run_id = ?"))?
             .execute(params![org.0, id(&run)])?;
     }

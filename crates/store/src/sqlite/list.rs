@@ -19,7 +19,7 @@ use crate::rows::{RunFilter, SnapshotRow, Way};
 /// Named, because SQLite left to itself walks the primary key, which is the whole history when few runs match.
 fn index(way: Way) -> &'static str {
     match way {
-        Way::All | Way::Request => "",
+        Way::All | Way::Request | Way::Stuck => "",
         Way::Status => "INDEXED BY run_snapshots_by_status",
         Way::Workflow => "INDEXED BY run_snapshots_by_workflow",
         Way::Base => "INDEXED BY run_snapshots_by_base",
@@ -36,6 +36,10 @@ fn conditions(way: Way) -> String {
     };
     let request = match way {
         Way::Request => "run_id IN (SELECT run_id FROM run_requests WHERE org_id = ?1 AND request_id = ?6)",
+        Way::Stuck => {
+            "(?6 IS NULL OR request_id = ?6)
+             AND run_id IN (SELECT run_id FROM run_suspects WHERE org_id = ?1 AND state = 'stuck')"
+        }
         _ => "?6 IS NULL",
     };
     [
@@ -63,7 +67,7 @@ fn count_sql(way: Way) -> String {
 /// One range for each.
 fn statuses(way: Way, filter: &RunFilter) -> Vec<Option<RunStatus>> {
     match way {
-        Way::All | Way::Request if filter.statuses.is_empty() => vec![None],
+        Way::All | Way::Request | Way::Stuck if filter.statuses.is_empty() => vec![None],
         _ => filter.each_status().into_iter().map(Some).collect(),
     }
 }
@@ -189,6 +193,15 @@ mod tests {
             plan(&schema(), &list_sql(Way::Request))
                 .contains("run_requests USING PRIMARY KEY (org_id=? AND request_id=?)")
         );
+    }
+
+    #[test]
+    fn parked_runs_are_found_by_their_ids() {
+        for sql in [list_sql(Way::Stuck), count_sql(Way::Stuck)] {
+            let plan = plan(&schema(), &sql);
+            let found = plan.contains("SEARCH run_snapshots USING PRIMARY KEY (org_id=? AND run_id=?)");
+            assert!(found && plan.contains("SEARCH run_suspects USING PRIMARY KEY (org_id=?)"), "{sql}\n{plan}");
+        }
     }
 
     #[test]

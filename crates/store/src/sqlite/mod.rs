@@ -24,6 +24,7 @@ mod readers;
 mod replay;
 mod run_blobs;
 mod secrets;
+mod suspects;
 mod tasks;
 mod whole;
 mod write;
@@ -357,6 +358,10 @@ impl Store for SqliteStore {
         self
     }
 
+    fn suspects(&self) -> &dyn crate::SuspectStore {
+        self
+    }
+
     async fn append_logs(&self, chunks: Vec<LogChunkRow>) -> Result<()> {
         self.write(move |tx| logs::append(tx, &chunks)).await
     }
@@ -461,30 +466,38 @@ impl Store for SqliteStore {
     }
 }
 
-/// The dead nodes that own runs, and those that own none any more and can be forgotten.
-///
 /// Where there is a lock file, the lock alone decides: a process that is slow or stopped is not dead. The lease decides
 /// for nodes that have none.
+fn is_dead(rows: &[read::NodeRow], locks: &NodeLocks, node: NodeId, now: Timestamp) -> Result<bool> {
+    Ok(match locks.look(node)? {
+        Lock::Held => false,
+        Lock::Free => true,
+        Lock::Missing => !rows.iter().any(|row| row.node == node && !row.left && row.lease_expires_at >= now),
+    })
+}
+
+/// The dead nodes that own runs, and those that own none any more and can be forgotten.
 fn dead_nodes(conn: &Connection, locks: &NodeLocks, now: Timestamp) -> Result<(Vec<NodeId>, Vec<NodeId>)> {
     let rows = read::nodes(conn)?;
     let owners: BTreeSet<NodeId> = read::owners(conn)?.into_iter().chain(tasks::nodes(conn)?).collect();
-    let is_dead = |node: NodeId| -> Result<bool> {
-        Ok(match locks.look(node)? {
-            Lock::Held => false,
-            Lock::Free => true,
-            Lock::Missing => !rows.iter().any(|row| row.node == node && !row.left && row.lease_expires_at >= now),
-        })
-    };
     let known: BTreeSet<NodeId> = rows.iter().map(|row| row.node).chain(locks.files()?).collect();
     let mut dead = Vec::new();
     for node in &owners {
-        if is_dead(*node)? {
+        if is_dead(&rows, locks, *node, now)? {
             dead.push(*node);
         }
     }
+    // That a node has crashed is remembered for a while, and what it was about to decide until somebody has seen it.
+    let matters = |node: NodeId| {
+        let row = rows.iter().find(|row| row.node == node);
+        row.is_some_and(|row| {
+            let recent = |at: Timestamp| now.ms_since(at) < crate::suspects::CRASH_MEMORY_MS;
+            !row.left && (row.deciding.is_some() || row.crashed_at.is_none_or(recent))
+        })
+    };
     let mut done_with = Vec::new();
-    for node in known.difference(&owners) {
-        if is_dead(*node)? {
+    for node in known.difference(&owners).filter(|node| !matters(**node)) {
+        if is_dead(&rows, locks, *node, now)? {
             done_with.push(*node);
         }
     }

@@ -15,12 +15,14 @@ use milepost_core::time::Timestamp;
 use super::columns::{Columns, all, id, one};
 use crate::Result;
 use crate::rows::{
-    Answer, CheckpointRow, HeadRow, LoadedRun, LogGap, Question, RequestedRun, SlotRow, TimerRow, TransitionRow,
+    Answer, CheckpointRow, HeadRow, LoadedRun, LogGap, Question, RequestedRun, SlotRow, Stuck, TimerRow, TransitionRow,
 };
 
 const HEAD: &str =
-    "SELECT org_id, run_id, workflow, workflow_version, plan_hash, request_id, base_run_id, parent_run_id,
-    priority, status, last_seq, owner, created_at, started_at, completed_at FROM runs";
+    "SELECT r.org_id, r.run_id, r.workflow, r.workflow_version, r.plan_hash, r.request_id, r.base_run_id, r.parent_run_id,
+    r.priority, r.status, r.last_seq, r.owner, r.created_at, r.started_at, r.completed_at, u.changed_at, u.crashes, u.deed
+    FROM runs AS r
+    LEFT JOIN run_suspects AS u ON u.org_id = r.org_id AND u.run_id = r.run_id AND u.state <> 'suspected'";
 
 fn head_row(row: &Row) -> rusqlite::Result<HeadRow> {
     let mut columns = Columns::of(row);
@@ -40,11 +42,15 @@ fn head_row(row: &Row) -> rusqlite::Result<HeadRow> {
         created_at: columns.time()?,
         started_at: columns.opt_time()?,
         completed_at: columns.opt_time()?,
+        stuck: match columns.opt_time()? {
+            None => None,
+            Some(since) => Some(Stuck { since, crashes: columns.get()?, deed: columns.get()? }),
+        },
     })
 }
 
 pub(super) fn head(conn: &Connection, org: OrgId, run: RunId) -> Result<Option<HeadRow>> {
-    one(conn, &format!("{HEAD} WHERE org_id = ? AND run_id = ?"), params![org.0, id(&run)], head_row)
+    one(conn, &format!("{HEAD} WHERE r.org_id = ? AND r.run_id = ?"), params![org.0, id(&run)], head_row)
 }
 
 pub(super) fn last_seqs(conn: &Connection, runs: &[(OrgId, RunId)]) -> Result<Vec<(OrgId, RunId, u64)>> {
@@ -102,6 +108,10 @@ pub(super) fn load_runs(conn: &Connection, runs: &[(OrgId, RunId)]) -> Result<Ve
     let mut loaded = Vec::with_capacity(runs.len());
     for (org, run) in runs {
         let Some(head) = head(conn, *org, *run)? else { continue };
+        if head.stuck.is_some() {
+            loaded.push(LoadedRun { head, checkpoint: None, tail: Vec::new() });
+            continue;
+        }
         let checkpoint = one(
             conn,
             "SELECT seq, format, state FROM run_checkpoints WHERE org_id = ? AND run_id = ?",
@@ -180,7 +190,10 @@ const NEXT_KEY: &str =
     "SELECT org_id, slot_key FROM run_slots WHERE (org_id, slot_key) > (?, ?) ORDER BY org_id, slot_key LIMIT 1";
 
 const WAITING: &str = "SELECT org_id, run_id, slot_key, holding, slot_limit, priority FROM run_slots
-    WHERE org_id = ? AND slot_key = ? AND holding = 0 ORDER BY priority DESC, run_id LIMIT ?";
+    WHERE org_id = ? AND slot_key = ? AND holding = 0 AND NOT EXISTS (
+        SELECT 1 FROM run_suspects AS u
+        WHERE u.org_id = run_slots.org_id AND u.run_id = run_slots.run_id AND u.state <> 'suspected')
+    ORDER BY priority DESC, run_id LIMIT ?";
 
 const HELD: &str = "SELECT count(*) FROM run_slots WHERE org_id = ? AND slot_key = ? AND holding = 1";
 
@@ -257,17 +270,25 @@ pub(super) fn owners(conn: &Connection) -> Result<Vec<NodeId>> {
     Ok(found)
 }
 
-/// A node's row: until when its lease runs, and whether it left.
+/// A node's row: until when its lease runs, whether it left, what it is about to decide, and when it was found dead.
 pub(super) struct NodeRow {
     pub(super) node: NodeId,
     pub(super) lease_expires_at: Timestamp,
     pub(super) left: bool,
+    pub(super) deciding: Option<String>,
+    pub(super) crashed_at: Option<Timestamp>,
 }
 
 pub(super) fn nodes(conn: &Connection) -> Result<Vec<NodeRow>> {
-    all(conn, "SELECT node_id, lease_expires_at, left FROM nodes", [], |row| {
+    all(conn, "SELECT node_id, lease_expires_at, left, deciding, crashed_at FROM nodes", [], |row| {
         let mut columns = Columns::of(row);
-        Ok(NodeRow { node: columns.get().map(NodeId)?, lease_expires_at: columns.time()?, left: columns.get()? })
+        Ok(NodeRow {
+            node: columns.get().map(NodeId)?,
+            lease_expires_at: columns.time()?,
+            left: columns.get()?,
+            deciding: columns.get()?,
+            crashed_at: columns.opt_time()?,
+        })
     })
 }
 
@@ -304,8 +325,8 @@ pub(super) fn transitions(conn: &Connection, org: OrgId, run: RunId) -> Result<V
 
 pub(super) fn open_runs(conn: &Connection, after: Option<RunId>, limit: u32) -> Result<Vec<HeadRow>> {
     let sql = format!(
-        "{HEAD} WHERE status NOT IN ('completed', 'failed', 'cancelled', 'terminated') AND run_id > ?
-         ORDER BY run_id LIMIT ?"
+        "{HEAD} WHERE r.status NOT IN ('completed', 'failed', 'cancelled', 'terminated') AND r.run_id > ?
+         ORDER BY r.run_id LIMIT ?"
     );
     all(conn, &sql, params![after.as_ref().map_or(&[][..], id), limit], head_row)
 }

@@ -25,6 +25,14 @@ pub(super) fn in_transaction<T>(conn: &mut Connection, work: impl FnOnce(&Transa
     Ok(done)
 }
 
+/// The same without waiting for the disk: it survives the process, though perhaps not the loss of power.
+pub(super) fn unsynced<T>(conn: &mut Connection, work: impl FnOnce(&Transaction) -> Result<T>) -> Result<T> {
+    conn.execute_batch("PRAGMA synchronous = NORMAL")?;
+    let done = in_transaction(conn, work);
+    conn.execute_batch("PRAGMA synchronous = FULL")?;
+    done
+}
+
 fn opt_run(run: Option<&RunId>) -> Option<&[u8]> {
     run.map(|run| run.0.as_bytes().as_slice())
 }
@@ -466,13 +474,16 @@ pub(super) fn drop_projection(tx: &Connection, org: OrgId, run: RunId) -> Result
 }
 
 pub(super) fn heartbeat(tx: &Connection, node: NodeId, expires_at: Timestamp) -> Result<()> {
-    tx.prepare_cached("INSERT OR REPLACE INTO nodes (node_id, lease_expires_at, left) VALUES (?, ?, 0)")?
-        .execute(params![node.0, expires_at.0])?;
+    tx.prepare_cached(
+        "INSERT INTO nodes (node_id, lease_expires_at, left) VALUES (?, ?, 0)
+         ON CONFLICT (node_id) DO UPDATE SET lease_expires_at = excluded.lease_expires_at, left = 0, crashed_at = NULL",
+    )?
+    .execute(params![node.0, expires_at.0])?;
     Ok(())
 }
 
 pub(super) fn leave(tx: &Connection, node: NodeId) -> Result<()> {
-    tx.prepare_cached("UPDATE nodes SET left = 1 WHERE node_id = ?")?.execute([node.0])?;
+    tx.prepare_cached("UPDATE nodes SET left = 1, deciding = NULL WHERE node_id = ?")?.execute([node.0])?;
     Ok(())
 }
 

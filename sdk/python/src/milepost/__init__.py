@@ -42,6 +42,7 @@ from .models import (
     RunSummary,
     Started,
     Step,
+    Stuck,
 )
 from .skill import Skill, skill
 from .worker import Worker
@@ -84,6 +85,7 @@ __all__ = [
     "SkillError",
     "Started",
     "Step",
+    "Stuck",
     "TooLarge",
     "TooMany",
     "Unauthorized",

@@ -158,12 +158,14 @@ class AsyncClient:
         base_run_id: str | None = None,
         parent_run_id: str | None = None,
         submitted_by: str | None = None,
+        stuck: bool = False,
         limit: int | None = None,
     ) -> AsyncIterator[RunSummary]:
-        """Runs, newest first, page by page; `limit` is the size of a page."""
+        """Runs, newest first, page by page; `limit` is the size of a page, `stuck` leaves those that are parked."""
         query: dict[str, Any] = {"status": status, "workflow": workflow, "request_id": request_id, "limit": limit}
         query |= {"created_after": created_after, "created_before": created_before}
-        query |= {"base_run_id": base_run_id, "parent_run_id": parent_run_id, "submitted_by": submitted_by}
+        query |= {"base_run_id": base_run_id, "parent_run_id": parent_run_id}
+        query |= {"submitted_by": submitted_by, "stuck": stuck or None}
         return self._pages(lambda cursor: _calls.runs(cursor, **query))
 
     def events(self, run: RunRef, after_seq: int = 0) -> AsyncIterator[Event]:

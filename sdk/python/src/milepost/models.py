@@ -159,6 +159,19 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Stuck:
+    """Why a run is parked: it took its server down, and waits for `RESUME` or `TERMINATE`."""
+
+    reason: str
+    since: str
+    crashes: int
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any] | None) -> Stuck | None:
+        return cls(data["reason"], data["since"], data["crashes"]) if data else None
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """A run as lists have it: without payload, output and steps."""
 
@@ -184,6 +197,7 @@ class RunSummary:
     error: ErrorInfo | None
     stale_from: int | None = None
     """The first event that the run's log lacks, if it has a gap: what is shown is as it was before that."""
+    stuck: Stuck | None = None
     raw: Mapping[str, Any] = field(default_factory=_raw, repr=False, compare=False)
 
     @classmethod
@@ -240,6 +254,7 @@ def _summary(data: Mapping[str, Any]) -> dict[str, Any]:
         "parent_run_id": get("parent_run_id"),
         "error": ErrorInfo.of(get("error")),
         "stale_from": (get("stale") or {}).get("from_seq"),
+        "stuck": Stuck.of(get("stuck")),
         "raw": data,
     }
 

@@ -108,6 +108,9 @@ pub(super) struct BulkFilter {
     base_run_id: Option<Uuid>,
     parent_run_id: Option<Uuid>,
     submitted_by: Option<String>,
+    /// Only runs that are parked because they took their process down.
+    #[serde(default)]
+    stuck: bool,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -190,6 +193,7 @@ impl BulkBody {
             base_run: self.filter.base_run_id.map(RunId),
             parent_run: self.filter.parent_run_id.map(RunId),
             submitted_by: self.filter.submitted_by.clone(),
+            stuck: self.filter.stuck,
             before: None,
             limit: PAGE,
         };

@@ -43,6 +43,10 @@ pub(super) struct ListQuery {
     parent_run_id: Option<Uuid>,
     /// Only runs that this one asked for.
     submitted_by: Option<String>,
+    /// Only runs that are parked because they took their process down.
+    #[serde(default)]
+    #[param(default = false)]
+    stuck: bool,
     /// Runs at most, 1 to 1,000.
     #[param(minimum = 1, maximum = 1000, default = 50)]
     limit: Option<u32>,
@@ -104,6 +108,7 @@ impl ListQuery {
             base_run: self.base_run_id.map(RunId),
             parent_run: self.parent_run_id.map(RunId),
             submitted_by: self.submitted_by.clone(),
+            stuck: self.stuck,
             before: cursor,
             limit: 0,
         })

@@ -26,6 +26,7 @@ impl Local {
             created_until: filter.created_before,
             request_id: filter.request_id.clone(),
             base_run: filter.base_run_id,
+            stuck: filter.stuck,
             parent_run: None,
             submitted_by: filter.submitted_by.clone(),
             before: cursor,

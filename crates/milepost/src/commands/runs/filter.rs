@@ -31,6 +31,9 @@ pub(super) struct FilterFlags {
     /// Runs that this one asked for, by the name of the token (or of the user)
     #[arg(long, value_name = "NAME")]
     submitted_by: Option<String>,
+    /// Runs that are parked because they took their server down
+    #[arg(long)]
+    stuck: bool,
 }
 
 impl FilterFlags {
@@ -42,6 +45,7 @@ impl FilterFlags {
             && self.request_id.is_none()
             && self.base_run.is_none()
             && self.submitted_by.is_none()
+            && !self.stuck
     }
 
     pub(super) async fn read(&self, backend: &Backend) -> anyhow::Result<RunFilter> {
@@ -57,6 +61,7 @@ impl FilterFlags {
             request_id: self.request_id.clone(),
             base_run_id,
             submitted_by: self.submitted_by.clone(),
+            stuck: self.stuck,
         })
     }
 }

@@ -21,7 +21,8 @@ const PAGE: u32 = 200;
 #[command(after_help = "Examples:
   milepost runs list
   milepost runs list --status failed --status paused --workflow campaign.build
-  milepost runs list --since 2h --all -o json")]
+  milepost runs list --since 2h --all -o json
+  milepost runs list --stuck")]
 pub(super) struct List {
     #[command(flatten)]
     filter: FilterFlags,
@@ -100,9 +101,10 @@ fn print(page: &Page<Said<Summary>>, missing: Option<&str>) {
             Cell::new(format!("{}/{}", run.steps_done, run.steps_total)),
             Cell::new(time::age(run.created_at, now)),
             Cell::new(took.unwrap_or_default()),
-            Cell::new(match (&run.stale, &run.error) {
-                (Some(stale), _) => format!("stale from event {}", stale.from_seq),
-                (None, error) => error.as_ref().map(|error| error.code.clone()).unwrap_or_default(),
+            Cell::new(match (&run.stuck, &run.stale, &run.error) {
+                (Some(_), ..) => "stuck".to_owned(),
+                (None, Some(stale), _) => format!("stale from event {}", stale.from_seq),
+                (None, None, error) => error.as_ref().map(|error| error.code.clone()).unwrap_or_default(),
             }),
         ]);
     }
