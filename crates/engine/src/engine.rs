@@ -942,7 +942,13 @@ pub async fn list_runs(store: &Arc<dyn Store>, org: OrgId, filter: &RunFilter) -
         return Ok(Vec::new());
     }
     let runs: Vec<RunId> = rows.iter().map(|row| row.run).collect();
-    let stale: HashMap<RunId, u64> = store.stale_runs(org, &runs).await?.into_iter().collect();
+    let mut stale: HashMap<RunId, u64> = store.stale_runs(org, &runs).await?.into_iter().collect();
+    // A projection that stands before its gap goes on when that closes; of the others nobody would notice.
+    for row in rows.iter().filter(|row| stale.get(&row.run).is_some_and(|noted| *noted <= row.last_event_seq)) {
+        if let Some(noted) = stale.remove(&row.run) {
+            stale.extend(gap_now(&**store, org, row.run, noted).await?.map(|from_seq| (row.run, from_seq)));
+        }
+    }
     let summary =
         |row: &SnapshotRow| RunSummary { stale: Stale::at(stale.get(&row.run).copied()), ..RunSummary::from(row) };
     let mut listed: Vec<RunSummary> = rows.iter().map(summary).collect();
@@ -955,6 +961,20 @@ pub async fn list_runs(store: &Arc<dyn Store>, org: OrgId, filter: &RunFilter) -
         }
     }
     Ok(listed)
+}
+
+/// Where the log of a run has a gap that is noted to have one. It may have closed since: then that is noted, where it can be.
+async fn gap_now(store: &dyn Store, org: OrgId, run: RunId, noted: u64) -> Result<Option<u64>, EngineError> {
+    let missing = store.first_missing(org, run).await?;
+    if missing == noted {
+        return Ok(Some(noted));
+    }
+    let last_seq = store.head(org, run).await?.map_or(0, |head| head.last_seq);
+    let gap = Some(missing).filter(|missing| *missing <= last_seq);
+    if let Err(error) = store.mark_stale(org, run, gap).await {
+        tracing::debug!(%run, %error, "it could not be noted whether its log is whole");
+    }
+    Ok(gap)
 }
 
 /// The changes of a run's status.

@@ -111,6 +111,7 @@ async fn a_run_that_ended_is_stale_until_its_log_is_whole(home: Home) {
     assert_eq!(listed(&engine, run).await.2, Some(2));
     assert!(repair(engine.store(), None, None).await.unwrap().is_empty());
     give_back(&home).await;
+    assert_eq!(listed(&engine, run).await.2, None);
 }
 
 async fn an_open_run_stands_still_at_a_gap(home: Home) {

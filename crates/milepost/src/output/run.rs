@@ -86,10 +86,7 @@ fn print_head(run: &Summary) {
     line("status", &format!("{} ({})", table::run_status(run.status), counts(run)));
     if let Some(stale) = run.stale {
         let seq = stale.from_seq;
-        line(
-            "stale",
-            &format!("its log lacks event {seq}; this is as it was before that (`milepost doctor` says more)"),
-        );
+        line("stale", &format!("its log lacks event {seq}; what is shown may be as it was before that"));
     }
     if let Some(stuck) = &run.stuck {
         line("stuck", &format!("since {}: {}", stuck.since, stuck.reason));

@@ -31,7 +31,7 @@ mod damaged {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_cannot_be_put_right_is_only_told() {
-        super::what_cannot_be_put_right_is_only_told(Home::sqlite()).await;
+        Box::pin(super::what_cannot_be_put_right_is_only_told(Home::sqlite())).await;
     }
 }
 
