@@ -944,10 +944,12 @@ pub async fn list_runs(store: &Arc<dyn Store>, org: OrgId, filter: &RunFilter) -
     let runs: Vec<RunId> = rows.iter().map(|row| row.run).collect();
     let mut stale: HashMap<RunId, u64> = store.stale_runs(org, &runs).await?.into_iter().collect();
     // A projection that stands before its gap goes on when that closes; of the others nobody would notice.
-    for row in rows.iter().filter(|row| stale.get(&row.run).is_some_and(|noted| *noted <= row.last_event_seq)) {
-        if let Some(noted) = stale.remove(&row.run) {
-            stale.extend(gap_now(&**store, org, row.run, noted).await?.map(|from_seq| (row.run, from_seq)));
-        }
+    for row in &rows {
+        let Some(noted) = stale.get(&row.run).copied().filter(|noted| *noted <= row.last_event_seq) else { continue };
+        match gap_now(&**store, org, row.run, noted).await? {
+            Some(gap) => stale.insert(row.run, gap),
+            None => stale.remove(&row.run),
+        };
     }
     let summary =
         |row: &SnapshotRow| RunSummary { stale: Stale::at(stale.get(&row.run).copied()), ..RunSummary::from(row) };
