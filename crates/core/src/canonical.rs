@@ -45,6 +45,21 @@ pub fn check_value(value: &Value, max_depth: usize) -> Result<(), NotCanonical> 
     })
 }
 
+/// Values on all levels.
+#[must_use]
+pub fn count(value: &Value) -> usize {
+    let (mut values, mut open) = (0, vec![value]);
+    while let Some(next) = open.pop() {
+        values += 1;
+        match next {
+            Value::Array(items) => open.extend(items),
+            Value::Object(entries) => open.extend(entries.values()),
+            _ => {}
+        }
+    }
+    values
+}
+
 /// `/` and the segment, escaped as RFC 6901 says.
 pub(crate) fn pointer_segment(segment: &str) -> String {
     format!("/{}", segment.replace('~', "~0").replace('/', "~1"))

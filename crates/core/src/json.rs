@@ -60,7 +60,7 @@ impl Json {
 
     /// Whether whoever reads the text finds a value.
     fn is_readable(&self) -> bool {
-        let Glance { deepest, odd } = glance(&self.0);
+        let Glance { deepest, odd, .. } = glance(&self.0);
         // Readers stop at 128 levels.
         !odd && deepest < 128 || serde_json::from_str::<serde_json::Value>(&self.0).is_ok()
     }

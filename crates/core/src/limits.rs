@@ -60,6 +60,8 @@ pub enum UnknownLimit {
 limits! {
     /// Bytes of a document's source text.
     document_bytes: usize = 4 * 1024 * 1024,
+    /// Values in a document or a patch, on all levels.
+    document_values: usize = 500_000,
     /// Steps of one document.
     steps: usize = 100_000,
     /// Characters of one `${{ }}` expression.

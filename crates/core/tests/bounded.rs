@@ -54,6 +54,7 @@ impl Run {
             priority: 0,
             start_at: None,
             parent: None,
+            submitted_by: None,
             trace: None,
             base: None,
             definition: None,

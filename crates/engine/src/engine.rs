@@ -50,7 +50,6 @@ use crate::view::{RunSummary, Stale, StuckView};
 use crate::watch::Watchers;
 use crate::work::{self, Work, check_payload};
 use crate::workers::{LeaseKeeper, Leases, Puller, SeenWorkers};
-use crate::workflows::DocumentSource;
 
 /// What logs say that began a run.
 const VERSION: &str = concat!("milepost/", env!("CARGO_PKG_VERSION"));
@@ -555,7 +554,7 @@ impl Engine {
     /// # Errors
     /// The document has problems, or the run does not fit it.
     pub async fn start_document(&self, source: &str, new: NewRun) -> Result<Accepted, EngineError> {
-        let loaded = self.load(DocumentSource::Text(source.to_owned())).await?;
+        let loaded = self.load(source.to_owned()).await?;
         let plan = self.add(loaded).await?;
         self.start_plan(&plan, new).await
     }

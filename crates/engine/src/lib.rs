@@ -67,4 +67,3 @@ pub use step::{AttemptView, StepDetail};
 pub use streams::{Batch, EventStream, StreamEvent};
 pub use supervisor::{Failure, FailureHook, SupervisionConfig};
 pub use work::WorkError;
-pub use workflows::DocumentSource;

@@ -5,37 +5,20 @@ use std::sync::Arc;
 use milepost_core::document::{self, Loaded};
 use milepost_core::json::Json;
 use milepost_core::plan::Plan;
-use serde_json::Value;
 
 use crate::definitions::{Definitions, Moved, Moving, Target};
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::work::{Lane, weight};
-
-/// A document as somebody sends it.
-#[derive(Clone, Debug)]
-pub enum DocumentSource {
-    /// YAML or JSON.
-    Text(String),
-    /// JSON that was read already.
-    Value(Value),
-}
+use crate::work::Lane;
 
 impl Engine {
-    /// Reads a document and checks it, beside the runtime if it is large.
+    /// Reads a document, YAML or JSON, and checks it, beside the runtime if it is large.
     ///
     /// # Errors
     /// All that is wrong with it, or it could not be checked.
-    pub async fn load(&self, source: DocumentSource) -> Result<Loaded, EngineError> {
+    pub async fn load(&self, source: String) -> Result<Loaded, EngineError> {
         let limits = self.limits().clone();
-        let bytes = match &source {
-            DocumentSource::Text(text) => text.len(),
-            DocumentSource::Value(value) => weight(value),
-        };
-        let load = move || match source {
-            DocumentSource::Text(text) => document::load(&text, &limits),
-            DocumentSource::Value(value) => document::load_value(&value, &limits),
-        };
+        let (bytes, load) = (source.len(), move || document::load(&source, &limits));
         self.work().sized(Lane::Documents, bytes, load).await?.map_err(EngineError::Invalid)
     }
 
@@ -44,7 +27,7 @@ impl Engine {
     /// # Errors
     /// The document has problems, or the store cannot be written.
     pub async fn deploy(&self, source: &str) -> Result<Arc<Plan>, EngineError> {
-        let loaded = self.load(DocumentSource::Text(source.to_owned())).await?;
+        let loaded = self.load(source.to_owned()).await?;
         self.deploy_loaded(loaded).await
     }
 

@@ -33,6 +33,8 @@ pub fn parse_strict(text: &str, max_depth: usize) -> Result<Value, StrictJsonErr
 pub struct Glance {
     /// Containers inside containers.
     pub deepest: usize,
+    /// Values on all levels, or one more for each empty container.
+    pub values: usize,
     /// It has numbers that may be out of range, or halves of surrogate pairs: reading it may fail.
     pub odd: bool,
 }
@@ -40,7 +42,7 @@ pub struct Glance {
 /// Looks over text that is well-formed JSON, in one pass.
 #[must_use]
 pub fn glance(text: &str) -> Glance {
-    let (mut seen, mut depth, mut in_text) = (Glance::default(), 0_usize, false);
+    let (mut seen, mut depth, mut in_text) = (Glance { values: 1, ..Glance::default() }, 0_usize, false);
     // Of the whole part of a number: how many digits its fraction has is of no matter.
     let (mut digits, mut in_fraction) = (0_usize, false);
     let bytes = text.as_bytes();
@@ -64,8 +66,10 @@ pub fn glance(text: &str) -> Glance {
             b'"' => in_text = true,
             b'[' | b'{' => {
                 depth += 1;
+                seen.values += 1;
                 seen.deepest = seen.deepest.max(depth);
             }
+            b',' => seen.values += 1,
             b']' | b'}' => depth = depth.saturating_sub(1),
             // `true` and `false` have one, too, but no digit before it.
             b'e' | b'E' => seen.odd |= i > 1 && (bytes[i - 2].is_ascii_digit() || bytes[i - 2] == b'.'),

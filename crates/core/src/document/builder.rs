@@ -1,5 +1,5 @@
 //! Puts a tree together from the pieces a YAML or JSON reader finds, and checks what holds for both: no repeated keys, no
-//! bottomless nesting, numbers that survive.
+//! bottomless nesting, no more values than may be, numbers that survive.
 
 use std::collections::HashSet;
 
@@ -8,13 +8,14 @@ use serde_json::Number;
 use super::node::{Data, Entry, Node, Position};
 use super::problem::{Problems, segment};
 use crate::canonical::is_safe;
+use crate::limits::Limits;
 
 /// Deeper documents are refused whatever the limit says; what is stored must be readable again.
 const MAX_DEPTH: usize = 100;
 
-/// The document is nested too deeply to go on.
+/// The document is nested too deeply, or has too many values, to go on.
 #[derive(Debug)]
-pub(super) struct TooDeep;
+pub(super) struct TooMuch;
 
 #[derive(Debug)]
 enum Frame {
@@ -27,16 +28,30 @@ pub(super) struct Builder<'p> {
     frames: Vec<Frame>,
     root: Option<Node>,
     max_depth: usize,
+    max_values: usize,
+    values: usize,
     pub(super) problems: &'p mut Problems,
 }
 
 impl<'p> Builder<'p> {
-    pub(super) fn new(max_depth: usize, problems: &'p mut Problems) -> Builder<'p> {
-        Builder { frames: Vec::new(), root: None, max_depth: max_depth.min(MAX_DEPTH), problems }
+    pub(super) fn new(limits: &Limits, problems: &'p mut Problems) -> Builder<'p> {
+        let (max_depth, max_values) = (limits.json_depth.min(MAX_DEPTH), limits.document_values);
+        Builder { frames: Vec::new(), root: None, max_depth, max_values, values: 0, problems }
     }
 
     pub(super) fn take_root(&mut self) -> Option<Node> {
         self.root.take()
+    }
+
+    /// Makes room for one more value. Of several documents in one source all count together.
+    pub(super) fn count(&mut self, at: Position) -> Result<(), TooMuch> {
+        self.values += 1;
+        if self.values <= self.max_values {
+            return Ok(());
+        }
+        let (path, message) = (self.path(), too_many_values(self.max_values));
+        self.problems.add("too_many_values", at, &path, message);
+        Err(TooMuch)
     }
 
     /// Whether the next piece is a key of a map.
@@ -50,26 +65,26 @@ impl<'p> Builder<'p> {
         }
     }
 
-    pub(super) fn open_list(&mut self, at: Position) -> Result<(), TooDeep> {
+    pub(super) fn open_list(&mut self, at: Position) -> Result<(), TooMuch> {
         self.check_depth(at, 1)?;
         self.frames.push(Frame::List { at, items: Vec::new() });
         Ok(())
     }
 
-    pub(super) fn open_map(&mut self, at: Position) -> Result<(), TooDeep> {
+    pub(super) fn open_map(&mut self, at: Position) -> Result<(), TooMuch> {
         self.check_depth(at, 1)?;
         self.frames.push(Frame::Map { at, entries: Vec::new(), key: None });
         Ok(())
     }
 
     /// Refuses `more` further levels beyond the limit.
-    pub(super) fn check_depth(&mut self, at: Position, more: usize) -> Result<(), TooDeep> {
+    pub(super) fn check_depth(&mut self, at: Position, more: usize) -> Result<(), TooMuch> {
         if self.frames.len() + more <= self.max_depth {
             return Ok(());
         }
         let (path, message) = (self.path(), format!("the document is nested deeper than {} levels", self.max_depth));
         self.problems.add("too_deep", at, &path, message);
-        Err(TooDeep)
+        Err(TooMuch)
     }
 
     /// Ends the innermost list or map and returns where it went for a reader that keeps copies of it.
@@ -161,4 +176,9 @@ impl<'p> Builder<'p> {
         });
         entries
     }
+}
+
+/// What is wrong with a document of more values than there may be.
+pub(super) fn too_many_values(most: usize) -> String {
+    format!("the document has more than {most} values; keep large data in files or in payloads, and refer to it")
 }

@@ -1,17 +1,18 @@
 //! JSON to trees with positions. The text was found to be well-formed before, so this only splits it.
 
-use super::builder::{Builder, TooDeep};
+use super::builder::{Builder, TooMuch};
 use super::node::{Data, Node, Position};
 use super::problem::Problems;
+use crate::limits::Limits;
 
 /// Whether a source is JSON rather than YAML that happens to start with a brace.
 pub(super) fn is_json(source: &str) -> bool {
     source.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(source).is_ok()
 }
 
-pub(super) fn read(source: &str, max_depth: usize, problems: &mut Problems) -> Option<Node> {
+pub(super) fn read(source: &str, limits: &Limits, problems: &mut Problems) -> Option<Node> {
     let mut scanner = Scanner { source, at: 0, line: 1, column: 1, counted: 0 };
-    let mut builder = Builder::new(max_depth, problems);
+    let mut builder = Builder::new(limits, problems);
     while let Some((at, token)) = scanner.next() {
         if take(&mut builder, at, token).is_err() {
             return None;
@@ -20,7 +21,10 @@ pub(super) fn read(source: &str, max_depth: usize, problems: &mut Problems) -> O
     builder.take_root()
 }
 
-fn take(builder: &mut Builder<'_>, at: Position, token: &str) -> Result<(), TooDeep> {
+fn take(builder: &mut Builder<'_>, at: Position, token: &str) -> Result<(), TooMuch> {
+    if !builder.wants_key() && !matches!(token.as_bytes()[0], b'}' | b']') {
+        builder.count(at)?;
+    }
     match token.as_bytes()[0] {
         b'{' => return builder.open_map(at),
         b'[' => return builder.open_list(at),

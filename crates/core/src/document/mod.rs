@@ -75,7 +75,7 @@ pub fn load_all(source: &str, limits: &Limits) -> Result<Vec<Loaded>, Vec<Proble
     check_size(source.len(), limits)?;
     let mut problems = Problems::default();
     let nodes = if json::is_json(source) {
-        vec![json::read(source, limits.json_depth, &mut problems)]
+        vec![json::read(source, limits, &mut problems)]
     } else {
         yaml::read(source, limits, &mut problems)
     };
@@ -100,6 +100,9 @@ pub fn load_value(value: &Value, limits: &Limits) -> Result<Loaded, Vec<Problem>
         };
         problems.add(code, Position::default(), path, error.to_string());
         return Err(problems.into_sorted());
+    }
+    if canonical::count(value) > limits.document_values {
+        return Err(single("too_many_values", &builder::too_many_values(limits.document_values)));
     }
     let loaded = load_node(&Node::from(value), limits, &mut problems);
     match loaded.filter(|_| problems.is_empty()) {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, Tag};
 
-use super::builder::{Builder, TooDeep};
+use super::builder::{Builder, TooMuch};
 use super::node::{Data, Node, Position};
 use super::problem::{Problems, segment};
 use crate::limits::Limits;
@@ -18,7 +18,7 @@ const MAX_COPIED_NODES: usize = 100_000;
 
 /// Reads all documents of a stream; `None` where one is empty.
 pub(super) fn read(source: &str, limits: &Limits, problems: &mut Problems) -> Vec<Option<Node>> {
-    let mut reader = Reader::new(Builder::new(limits.json_depth, problems), limits.document_bytes);
+    let mut reader = Reader::new(Builder::new(limits, problems), limits.document_bytes);
     let mut parser = Parser::new_from_str(source.strip_prefix('\u{feff}').unwrap_or(source));
     while let Some(event) = parser.next_event() {
         let done = match event {
@@ -36,8 +36,8 @@ pub(super) fn read(source: &str, limits: &Limits, problems: &mut Problems) -> Ve
 /// Reading cannot go on.
 struct Stop;
 
-impl From<TooDeep> for Stop {
-    fn from(_: TooDeep) -> Stop {
+impl From<TooMuch> for Stop {
+    fn from(_: TooMuch) -> Stop {
         Stop
     }
 }
@@ -88,6 +88,9 @@ impl<'p> Reader<'p> {
         let at = position(span.start);
         if self.inside_key > 0 || self.builder.wants_key() {
             return self.take_key(event, at);
+        }
+        if let Event::Alias(_) | Event::Scalar(..) | Event::SequenceStart(..) | Event::MappingStart(..) = event {
+            self.builder.count(at)?;
         }
         match event {
             Event::DocumentEnd => self.documents.push(self.builder.take_root().filter(|node| !is_empty(node))),

@@ -185,7 +185,7 @@ impl Decider<'_> {
 
 /// A value that expressions could not read is refused at the door, where its maker can still be told.
 pub(super) fn json_fits(json: &Json, limit: usize) -> Result<(), String> {
-    let Glance { deepest, odd } = canonical::glance(json.as_str());
+    let Glance { deepest, odd, .. } = canonical::glance(json.as_str());
     if deepest > limit {
         return Err(format!("is nested {deepest} deep, the limit is {limit}; make it flatter"));
     }

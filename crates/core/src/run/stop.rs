@@ -1,5 +1,7 @@
 //! Cancel, terminate, reject: stopping only ever gets more severe.
 
+use std::sync::Arc;
+
 use super::state::{Phase, RunningKind};
 use super::{Decider, Effect, Signal, TaskRef};
 use crate::event::{Body, Event, StepRef};
@@ -109,7 +111,7 @@ impl Decider<'_> {
 /// ended with it.
 #[must_use]
 pub fn end_unseen(last_seq: u64, signal: &Signal, now: Timestamp) -> Vec<Event> {
-    let event = |seq, body| Event {
+    let event = |seq, body: Body| Event {
         seq,
         at: now,
         step: None,
@@ -117,6 +119,7 @@ pub fn end_unseen(last_seq: u64, signal: &Signal, now: Timestamp) -> Vec<Event> 
         engine_attempt: 0,
         signal: Some(signal.id),
         parent: None,
+        actor: signal.actor.as_deref().map(Arc::from).filter(|_| body.is_asked_for()),
         body,
     };
     let accepted = Body::SignalAccepted { name: signal.name.clone(), step: None, payload: signal.payload.clone() };

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use milepost_core::cache::Trust;
+use milepost_core::canonical::glance;
 use milepost_core::change::{ChangeRequest, RebuildRequest};
 use milepost_core::id::RunId;
 use milepost_core::json::Json as RawJson;
+use milepost_core::limits::Limits;
 use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
 use milepost_core::trace::TraceContext;
-use milepost_engine::{DocumentSource, Engine, NewRun};
+use milepost_engine::{Engine, NewRun};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -26,7 +28,8 @@ pub(super) struct StartBody {
     /// A tag, the id of a revision, `sha256:…`, `tag@2026-01-31T10:00:00Z` or `tag~2`. Beside `base_run_id`: the definition to run now.
     pub(super) workflow: Option<String>,
     /// A document: JSON, or its YAML as one text.
-    document: Option<DocumentBody>,
+    #[schema(value_type = Option<DocumentBody>)]
+    document: Option<Document>,
     /// What the run works on; `{}` if left out. An update run has the payload of its base run.
     #[schema(value_type = Option<Any>)]
     payload: Option<RawJson>,
@@ -40,7 +43,7 @@ pub(super) struct StartBody {
     start_at: Option<Timestamp>,
     /// RFC 6902 operations, applied to the document for this run only.
     #[schema(value_type = Option<Vec<Any>>)]
-    patch: Option<Value>,
+    patch: Option<Operations>,
     /// The run that this one is an update of.
     base_run_id: Option<Uuid>,
     /// What changes in the base run's payload, in order.
@@ -81,19 +84,48 @@ struct Change {
 }
 
 /// A document as an object, or as text.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(ToSchema)]
 #[serde(untagged)]
+#[expect(dead_code, reason = "describes what a document may be")]
 pub(in crate::routes) enum DocumentBody {
     Text(String),
     Object(serde_json::Map<String, Value>),
 }
 
-impl From<DocumentBody> for DocumentSource {
-    fn from(body: DocumentBody) -> DocumentSource {
-        match body {
-            DocumentBody::Text(text) => DocumentSource::Text(text),
-            DocumentBody::Object(object) => DocumentSource::Value(Value::Object(object)),
+/// A document that came with a request. It is read where documents are checked.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub(in crate::routes) struct Document(RawJson);
+
+impl Document {
+    /// Its source.
+    pub(in crate::routes) fn into_text(self) -> Result<String> {
+        match self.0.as_str().as_bytes().first() {
+            Some(b'{') => Ok(self.0.as_str().to_owned()),
+            Some(b'"') => serde_json::from_str(self.0.as_str()).map_err(|error| {
+                Problem::unprocessable("bad_body", format!("`document` is a text that cannot be read: {error}"))
+            }),
+            _ => {
+                Err(Problem::unprocessable("bad_body", "`document` is neither an object nor a text; send one of them"))
+            }
         }
+    }
+}
+
+/// RFC 6902 operations of a request. They are read when their number is known.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub(in crate::routes) struct Operations(RawJson);
+
+impl Operations {
+    pub(in crate::routes) fn read(self, limits: &Limits) -> Result<Value> {
+        if glance(self.0.as_str()).values > limits.document_values {
+            let detail =
+                format!("the patch has more than {} values; send several smaller ones", limits.document_values);
+            return Err(Problem::unprocessable("too_many_values", detail));
+        }
+        serde_json::from_str(self.0.as_str())
+            .map_err(|error| Problem::unprocessable("bad_body", format!("the patch cannot be read: {error}")))
     }
 }
 
@@ -186,10 +218,11 @@ struct Definition {
 async fn definition(
     engine: &Engine,
     workflow: Option<String>,
-    document: Option<DocumentBody>,
-    patch: Option<Value>,
+    document: Option<Document>,
+    patch: Option<Operations>,
     keep: Keep,
 ) -> Result<Definition> {
+    let patch = patch.map(|operations| operations.read(engine.limits())).transpose()?;
     let mut from = None;
     let loaded = match (workflow, document) {
         (Some(workflow), _) => {
@@ -208,7 +241,7 @@ async fn definition(
             }
         }
         (None, Some(document)) => {
-            let loaded = engine.load(document.into()).await?;
+            let loaded = engine.load(document.into_text()?).await?;
             match &patch {
                 None => loaded,
                 Some(ops) => engine.patch_text(loaded.canonical.into(), ops).await?,

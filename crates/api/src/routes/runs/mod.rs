@@ -22,7 +22,7 @@ mod stream;
 mod transitions;
 mod verbs;
 
-pub(super) use body::DocumentBody;
+pub(super) use body::{Document, DocumentBody, Operations};
 pub(in crate::routes) use list::limit;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;

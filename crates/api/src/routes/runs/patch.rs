@@ -6,10 +6,10 @@ use axum::http::StatusCode;
 use milepost_core::id::{RunId, SignalId};
 use milepost_engine::PatchOptions;
 use serde::Deserialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::body::Operations;
 use super::signal::{Moved, derived};
 use crate::error::Result;
 use crate::extract::{Actor, Body, IdempotencyKey, IfMatch, RunPath};
@@ -30,7 +30,7 @@ use crate::wire::{Any, Patched};
 pub(super) struct PatchBody {
     /// RFC 6902 operations on the run's document, steps as a map by id.
     #[schema(value_type = Vec<Any>)]
-    ops: Value,
+    ops: Operations,
     /// What has ended may be changed, and runs again with all that saw its result.
     #[serde(default)]
     rerun: bool,
@@ -60,6 +60,7 @@ pub(super) async fn patch(
     Actor(by): Actor,
     Body(body): Body<PatchBody>,
 ) -> Result<(StatusCode, Json<Patched>)> {
+    let ops = body.ops.read(state.engine.limits())?;
     let options = PatchOptions {
         rerun: body.rerun,
         if_seq: expected,
@@ -67,7 +68,7 @@ pub(super) async fn patch(
         by,
         patch_id: patch_id(body.patch_id, key.as_deref(), "patch", run),
     };
-    answer(state.engine.patch_run(run, &body.ops, options).await?)
+    answer(state.engine.patch_run(run, &ops, options).await?)
 }
 
 /// Its own id, or one made of the idempotency key.

@@ -3,9 +3,9 @@
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::body::Operations;
 use crate::error::Result;
 use crate::extract::{Body, RunPath};
 use crate::openapi::{NotFound, Problems, WriteProblems};
@@ -19,7 +19,7 @@ use crate::wire::{Any, PatchOutlook};
 pub(super) struct PreviewBody {
     /// RFC 6902 operations on the run's document, steps as a map by id.
     #[schema(value_type = Vec<Any>)]
-    ops: Value,
+    ops: Operations,
     /// What has ended may be changed, and would run again.
     #[serde(default)]
     rerun: bool,
@@ -37,5 +37,6 @@ pub(super) async fn preview_patch(
     RunPath(run): RunPath,
     Body(body): Body<PreviewBody>,
 ) -> Result<Json<PatchOutlook>> {
-    Ok(Json(state.engine.preview_patch(run, &body.ops, body.rerun).await?.into()))
+    let ops = body.ops.read(state.engine.limits())?;
+    Ok(Json(state.engine.preview_patch(run, &ops, body.rerun).await?.into()))
 }

@@ -4,7 +4,6 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use milepost_core::json::Json as RawJson;
-use milepost_engine::DocumentSource;
 use milepost_engine::definitions::Moving;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
@@ -12,7 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::error::Result;
 use crate::extract::{Actor, IdempotencyKey, IfMatch, JsonOrYaml, Query};
 use crate::openapi::{Problems, WriteProblems};
-use crate::routes::runs::DocumentBody;
+use crate::routes::runs::{Document, DocumentBody};
 use crate::routes::tags::TagMoved;
 use crate::state::AppState;
 use crate::wire::{Any, Deployed};
@@ -23,7 +22,8 @@ use crate::wire::{Any, Deployed};
 #[schema(example = json!({"document": {"name": "hello", "steps": {"greet": {"skill": "echo", "input": {"text": "hello"}}}}}))]
 pub(super) struct DeployBody {
     /// A document: JSON, or its YAML as one text.
-    document: DocumentBody,
+    #[schema(value_type = DocumentBody)]
+    document: Document,
     /// The name to point at it; the document's own if left out.
     #[schema(min_length = 1, max_length = 255)]
     tag: Option<String>,
@@ -71,8 +71,8 @@ pub(super) async fn deploy(
     body: JsonOrYaml<DeployBody>,
 ) -> Result<(StatusCode, Json<Deployed>)> {
     let (source, tag, message, meta) = match body {
-        JsonOrYaml::Json(body) => (body.document.into(), body.tag.or(query.tag), body.message, body.meta),
-        JsonOrYaml::Yaml(text) => (DocumentSource::Text(text), query.tag, query.message, None),
+        JsonOrYaml::Json(body) => (body.document.into_text()?, body.tag.or(query.tag), body.message, body.meta),
+        JsonOrYaml::Yaml(text) => (text, query.tag, query.message, None),
     };
     let loaded = state.engine.load(source).await?;
     let tag = tag.unwrap_or_else(|| loaded.plan.name.to_string());

@@ -6,12 +6,12 @@ use axum::http::StatusCode;
 use milepost_core::json::Json as RawJson;
 use milepost_engine::definitions::Moving;
 use serde::Deserialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::error::Result;
 use crate::extract::{Actor, Body, IdempotencyKey, IfMatch, Name};
 use crate::openapi::{NotFound, Problems, WriteProblems};
+use crate::routes::runs::Operations;
 use crate::routes::tags::TagMoved;
 use crate::state::AppState;
 use crate::wire::{Any, Deployed};
@@ -23,7 +23,7 @@ use crate::wire::{Any, Deployed};
 pub(super) struct DocumentPatchBody {
     /// RFC 6902, on the canonical form: steps are a map by id. A `test` that fails refuses the whole patch.
     #[schema(value_type = Vec<Any>)]
-    ops: Value,
+    ops: Operations,
     /// Why; kept in the tag's history.
     message: Option<String>,
     /// Kept with the revision that this makes: an object of your own, up to 16 KiB.
@@ -50,8 +50,9 @@ pub(super) async fn patch(
     Actor(by): Actor,
     Body(body): Body<DocumentPatchBody>,
 ) -> Result<(StatusCode, Json<Deployed>)> {
+    let ops = body.ops.read(state.engine.limits())?;
     let moving = Moving { by, message: body.message, expected, key, meta: body.meta };
-    let moved = state.engine.definitions().patch(state.engine.org(), &tag, &body.ops, &moving).await?;
+    let moved = state.engine.definitions().patch(state.engine.org(), &tag, &ops, &moving).await?;
     let status = if moved.existing { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(moved.tag.into())))
 }

@@ -2,14 +2,14 @@
 
 use axum::Json;
 use axum::extract::State;
-use milepost_engine::{DocumentSource, EngineError};
+use milepost_engine::EngineError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::error::{DocumentProblem, Result};
 use crate::extract::JsonOrYaml;
 use crate::openapi::{Problems, WriteProblems};
-use crate::routes::runs::DocumentBody;
+use crate::routes::runs::{Document, DocumentBody};
 use crate::state::AppState;
 use crate::wire::Any;
 
@@ -19,7 +19,8 @@ use crate::wire::Any;
 #[schema(example = json!({"document": {"name": "hello", "steps": {"greet": {"skil": "echo"}}}}))]
 pub(super) struct ValidateBody {
     /// A document: JSON, or its YAML as one text.
-    document: DocumentBody,
+    #[schema(value_type = DocumentBody)]
+    document: Document,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -40,8 +41,8 @@ pub(super) async fn validate(
     body: JsonOrYaml<ValidateBody>,
 ) -> Result<Json<Validation>> {
     let source = match body {
-        JsonOrYaml::Json(body) => body.document.into(),
-        JsonOrYaml::Yaml(text) => DocumentSource::Text(text),
+        JsonOrYaml::Json(body) => body.document.into_text()?,
+        JsonOrYaml::Yaml(text) => text,
     };
     let problems = match state.engine.load(source).await {
         Ok(_) => Vec::new(),
