@@ -234,7 +234,7 @@ fn documents_that_say_more_than_they_are() {
     let aliases = format!("a: &a \"{text}\"\nname: t\nsteps: {{b: {{skill: x, input: [{}]}}}}\n", "*a, ".repeat(5000));
     let nested = (1..60)
         .fold(format!("a0: &a0 [\"{text}\"]\n"), |text, n| format!("{text}a{n}: &a{n} [*a{m}, *a{m}]\n", m = n - 1));
-    let anchors = format!("name: t\nsteps: {}{text}{}\n", "&a [".repeat(1), "]".repeat(1));
+    let anchors = format!("name: t\nsteps: &a [{text}]\n");
     let deep_anchors =
         format!("name: {}\"{text}\"{}\n", (0..60).map(|n| format!("&a{n} [")).collect::<String>(), "]".repeat(60));
     let long_key = "k".repeat(200_000);

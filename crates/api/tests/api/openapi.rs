@@ -45,7 +45,7 @@ fn no_fixed_word_hides_a_name() {
         let parts: Vec<&str> = named.split('/').collect();
         // Ids and digests are never words.
         let by_name = |part: &&str| ["{ref}", "{tag}", "{name}", "{queue}", "{step_id}"].contains(part);
-        let Some(place) = parts.iter().position(|part| by_name(part)) else { continue };
+        let Some(place) = parts.iter().position(by_name) else { continue };
         for (fixed, own) in paths {
             let words: Vec<&str> = fixed.split('/').collect();
             let beside = words.len() == parts.len()

@@ -135,10 +135,7 @@ impl Rewriting {
     }
 
     fn unary(&mut self, unary: &UnaryOp<'_>) -> Paid {
-        let op = match unary.op {
-            UnaryOpKind::Not => UnaryOpKind::Not,
-            UnaryOpKind::Neg => UnaryOpKind::Neg,
-        };
+        let op = if matches!(unary.op, UnaryOpKind::Not) { UnaryOpKind::Not } else { UnaryOpKind::Neg };
         Expr::UnaryOp(spanned(UnaryOp { op, expr: self.expr(&unary.expr) }))
     }
 

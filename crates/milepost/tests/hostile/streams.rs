@@ -91,7 +91,7 @@ fn sockets_that_send_what_is_none() {
         ("pongs", frame(10, b"x").repeat(20_000)),
         (
             "a piece without end",
-            [vec![0x01, 0x81, 0, 0, 0, 0, b'x'], vec![0x00, 0x81, 0, 0, 0, 0, b'x'].repeat(200_000)].concat(),
+            [[0x01, 0x81, 0, 0, 0, 0, b'x'].to_vec(), [0x00, 0x81, 0, 0, 0, 0, b'x'].repeat(200_000)].concat(),
         ),
         ("no JSON", frame(1, b"{").repeat(2_000)),
         ("deep JSON", frame(1, deep.as_bytes())),

@@ -82,7 +82,7 @@ async fn what_a_node_was_about_to_decide_is_held_against_it(store: &dyn Store) {
         changed_at: at(LATE),
         owner: None,
     };
-    assert_eq!(charged, [expected.clone()]);
+    assert_eq!(charged, std::slice::from_ref(&expected));
     assert_eq!(suspects.charge(node, at(LATE)).await.unwrap(), [], "once");
     store.leave(node).await.unwrap();
     assert_eq!(row(store, run).await, Some(expected.clone()));
@@ -91,7 +91,7 @@ async fn what_a_node_was_about_to_decide_is_held_against_it(store: &dyn Store) {
     let again = dies_deciding(store, &[note(run, "adopt")]).await;
     let (state, deed) = (SuspectState::Stuck, "adopt".to_owned());
     let stuck = SuspectRow { state, crashes: 2, deed, owner: Some(owner), ..expected };
-    assert_eq!(again, [stuck.clone()]);
+    assert_eq!(again, std::slice::from_ref(&stuck));
     let head = store.head(ORG, run).await.unwrap().unwrap();
     assert_eq!((head.stuck, head.owner), (stuck.stuck(), None), "nobody adopts it");
     assert!(!store.dead_nodes(at(LATE)).await.unwrap().contains(&owner));
