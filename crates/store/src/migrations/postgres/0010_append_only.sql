@@ -29,6 +29,12 @@ END $$;
 CREATE TRIGGER tag_moves_stay BEFORE DELETE ON tag_moves
     FOR EACH ROW EXECUTE FUNCTION keep_tag_moves();
 
+CREATE TRIGGER tag_moves_stay_whole BEFORE TRUNCATE ON tag_moves
+    FOR EACH STATEMENT EXECUTE FUNCTION keep_tag_moves();
+
+CREATE TRIGGER run_events_stay_whole BEFORE TRUNCATE ON run_events
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_run_events_change();
+
 CREATE FUNCTION keep_revisions() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM tags AS t WHERE t.org_id = OLD.org_id AND t.target_id = OLD.revision_id)
