@@ -15,11 +15,17 @@ use crate::time::Timestamp;
 const PART: usize = 8;
 
 /// The parts of a request, in the order in which their digests are stored.
-const PARTS: [&str; 7] = ["base run", "payload", "list of changes", "patch", "rebuild", "priority", "start_at"];
+const PARTS: [&str; 8] =
+    ["workflow", "base run", "payload", "list of changes", "patch", "rebuild", "priority", "start_at"];
+
+/// The digest of a part that a request does not have.
+const NOTHING: [u8; PART] = [0; PART];
 
 /// All that a caller asks for with a start, apart from the definition.
 #[derive(Debug)]
 pub struct AskedParts<'a> {
+    /// The tag that was named. A document that was named by its version is compared as that.
+    pub tag: Option<&'a str>,
     /// Of an update run.
     pub base: Option<(RunId, &'a [ChangeRequest])>,
     /// An update run has its base's payload.
@@ -52,6 +58,7 @@ impl RequestDigest {
             RebuildRequest::Steps(steps) => Digest::of_parts(steps.iter().map(String::as_bytes)),
         };
         let digests: [Option<Digest>; PARTS.len()] = [
+            parts.tag.map(|tag| Digest::of(tag.as_bytes())),
             parts.base.map(|(run, _)| Digest::of(run.0.as_bytes())),
             parts.base.is_none().then(|| Digest::of(json(parts.payload).as_bytes())),
             parts.base.map(|(_, list)| changes(list)),
@@ -82,7 +89,17 @@ impl RequestDigest {
 
     fn differing(&self, other: &RequestDigest) -> impl Iterator<Item = &'static str> {
         let pairs = self.0.chunks_exact(PART).zip(other.0.chunks_exact(PART));
-        PARTS.iter().zip(pairs).filter(|(_, (one, other))| one != other).map(|(name, _)| *name)
+        let same_document_may_be_named_otherwise = !self.is_update() || !other.is_update();
+        let differ = move |(name, (one, other)): &(&&str, (&[u8], &[u8]))| {
+            let unnamed = **name == PARTS[0] && (*one == NOTHING || *other == NOTHING);
+            one != other && !(unnamed && same_document_may_be_named_otherwise)
+        };
+        PARTS.iter().zip(pairs).filter(differ).map(|(name, _)| *name)
+    }
+
+    /// Without a workflow of its own, an update runs what its base ran.
+    fn is_update(&self) -> bool {
+        self.0[PART..2 * PART] != NOTHING
     }
 }
 
@@ -151,7 +168,7 @@ mod tests {
     const PAYLOAD: &str = r#"{"b": 1.0, "a": "x"}"#;
 
     fn parts(payload: &Json) -> AskedParts<'_> {
-        AskedParts { base: None, payload, patch: None, rebuild: None, priority: 0, start_at: None }
+        AskedParts { tag: None, base: None, payload, patch: None, rebuild: None, priority: 0, start_at: None }
     }
 
     fn digest(parts: &AskedParts<'_>) -> RequestDigest {
@@ -200,6 +217,12 @@ mod tests {
         let update = request(digest(&AskedParts { base: Some((run, &one)), ..parts(&payload) }), b"v1", false);
         let changed = AskedParts { base: Some((run, &two)), ..parts(&payload) };
         assert!(refused(&update, &changed).contains("another list of changes;"));
+        let tagged = |tag: &'static str| AskedParts { tag: Some(tag), ..parts(&payload) };
+        let by_tag = request(digest(&tagged("main")), b"v1", false);
+        assert!(refused(&by_tag, &tagged("staging")).contains("another workflow;"));
+        assert!(by_tag.check_same(run, Some(&first.asked)).is_ok(), "the first named the same document by its version");
+        let named = AskedParts { tag: Some("main"), base: Some((run, &one)), ..parts(&payload) };
+        assert!(refused(&update, &named).contains("another workflow;"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use milepost_store::rows::{Answer, Question};
 use serde::Deserialize;
 
 use crate::committer::Accepted;
-use crate::definitions::is_pinned;
+use crate::definitions::{is_pinned, tag_of};
 use crate::engine::{Engine, NewRun};
 use crate::error::EngineError;
 
@@ -39,7 +39,10 @@ impl Engine {
         let followed = new.definition.as_ref().and_then(|json| serde_json::from_str::<Followed>(json.as_str()).ok());
         let version =
             followed.as_ref().and_then(|followed| followed.version_hash.strip_prefix("sha256:")?.parse().ok());
+        let pinned = followed.as_ref().map_or(named, |followed| is_pinned(&followed.reference));
+        let reference = followed.as_ref().map(|followed| followed.reference.as_str());
         let parts = AskedParts {
+            tag: reference.filter(|_| !pinned).map(tag_of),
             base,
             payload: &new.payload,
             patch: followed.as_ref().and_then(|followed| followed.patch.as_ref()),
@@ -49,7 +52,6 @@ impl Engine {
         };
         let digest = RequestDigest::of(&parts, self.limits().json_depth);
         let asked = Asked { version_hash: version.unwrap_or(plan.hash), digest };
-        let pinned = followed.as_ref().map_or(named, |followed| is_pinned(&followed.reference));
         Some(Box::new(RunRequest { id, asked, pinned }))
     }
 
@@ -68,7 +70,36 @@ impl Engine {
             EngineError::UnknownSkills(_) => true,
             _ => false,
         };
-        let Some(request) = request.filter(|_| by_definition) else { return Err(refused) };
+        match request.filter(|_| by_definition) {
+            Some(request) => self.answer_with_first(plan, request, refused).await,
+            None => Err(refused),
+        }
+    }
+
+    /// The patch of a start does not fit the definition that its tag means now. A request that came before is answered with its
+    /// run all the same.
+    ///
+    /// # Errors
+    /// It did not come before, or was another one.
+    pub async fn answer_unpatched(
+        &self,
+        plan: &Plan,
+        new: &NewRun,
+        base: Option<Changes<'_>>,
+        refused: EngineError,
+    ) -> Result<Accepted, EngineError> {
+        match self.request_of(plan, new, base, true) {
+            Some(request) => self.answer_with_first(plan, &request, refused).await,
+            None => Err(refused),
+        }
+    }
+
+    async fn answer_with_first(
+        &self,
+        plan: &Plan,
+        request: &RunRequest,
+        refused: EngineError,
+    ) -> Result<Accepted, EngineError> {
         let question =
             Question::RunOfRequest { org: self.org, workflow: plan.name.clone(), request_id: request.id.clone() };
         let Ok((_, answers)) = self.store.ask(vec![question]).await else { return Err(refused) };

@@ -115,6 +115,45 @@ async fn a_key_of_an_update_means_its_changes_too() {
 }
 
 #[tokio::test]
+async fn the_tag_is_part_of_a_request() {
+    let api = Api::new().await;
+    let deployed = api.post("/api/v1/workflows", &json!({"document": echo()})).await;
+    assert!(deployed.status.is_success(), "{}", deployed.body);
+    let name = echo()["name"].as_str().unwrap().to_owned();
+    api.post("/api/v1/workflows", &json!({"document": echo(), "tag": "staging"})).await;
+    let start = |workflow: &str| json!({"workflow": workflow, "payload": {"n": 1}, "request_id": "order-8"});
+    let first = api.post("/api/v1/runs", &start(&name)).await;
+    assert_eq!(first.status, StatusCode::CREATED, "{}", first.body);
+    assert_eq!(api.post("/api/v1/runs", &start(&name)).await.status, StatusCode::OK);
+    let refused = api.post("/api/v1/runs", &start("staging")).await;
+    refused.is_problem(422, "request_id_reused");
+    assert!(refused.body["detail"].as_str().unwrap().contains("another workflow"), "{}", refused.body);
+    let hash = deployed.body["version_hash"].as_str().unwrap();
+    let pinned = api.post("/api/v1/runs", &start(hash)).await;
+    assert_eq!(pinned.status, StatusCode::OK, "it is the version that the tag meant: {}", pinned.body);
+}
+
+#[tokio::test]
+async fn a_start_with_a_patch_is_known_again_when_its_tag_has_moved_to_what_the_patch_does_not_fit() {
+    let api = Api::new().await;
+    let document = |step: &str| json!({"name": "w", "steps": {step: {"skill": "echo", "input": {"n": 1}}}});
+    api.post("/api/v1/workflows", &json!({"document": document("a")})).await;
+    let start = |n: u32| {
+        let patch = json!([{"op": "replace", "path": "/steps/a/input/n", "value": n}]);
+        json!({"workflow": "w", "patch": patch, "request_id": "order-9"})
+    };
+    let first = api.post("/api/v1/runs", &start(2)).await;
+    assert_eq!(first.status, StatusCode::CREATED, "{}", first.body);
+    api.post("/api/v1/workflows", &json!({"document": document("b")})).await;
+    let again = api.post("/api/v1/runs", &start(2)).await;
+    assert_eq!((again.status, &again.body["run_id"]), (StatusCode::OK, &first.body["run_id"]), "{}", again.body);
+    api.post("/api/v1/runs", &start(3)).await.is_problem(422, "request_id_reused");
+    let mut other = start(2);
+    other["request_id"] = json!("order-10");
+    api.post("/api/v1/runs", &other).await.is_problem(422, "patch_failed");
+}
+
+#[tokio::test]
 async fn a_payload_that_does_not_fit_is_refused() {
     let api = Api::new().await;
     let mut document = echo();

@@ -54,7 +54,7 @@ pub use error::{DefinitionError, DefinitionErrorKind};
 pub use merge::{MergeOutcome, Merging};
 pub use protect::{Protection, Trust};
 pub use reference::Target;
-pub(crate) use reference::{TagsSnapshot, definition_of, is_pinned};
+pub(crate) use reference::{TagsSnapshot, definition_of, is_pinned, tag_of};
 pub use tags::Restore;
 
 /// Documents are kept under this media type; the number is their format.

@@ -85,6 +85,11 @@ pub(crate) fn is_pinned(reference: &str) -> bool {
     reference.starts_with("sha256:") || reference.parse::<Uuid>().is_ok() || reference.contains('@')
 }
 
+/// The tag that a reference begins with.
+pub(crate) fn tag_of(reference: &str) -> &str {
+    reference.split(['@', '~']).next().unwrap_or(reference)
+}
+
 /// Whether a name can be told from every other kind of reference.
 pub(super) fn is_tag(name: &str, most_chars: usize) -> bool {
     name_fault(name, most_chars).is_none()

@@ -74,8 +74,15 @@ async fn questions_are_answered_in_order(store: &dyn Store) {
 async fn what_was_asked_under_a_request_id_is_kept(store: &dyn Store) {
     let request = unique("request");
     let payload = Json::trusted(r#"{"n":1}"#);
-    let parts =
-        AskedParts { base: None, payload: &payload, patch: None, rebuild: None, priority: 3, start_at: Some(at(5)) };
+    let parts = AskedParts {
+        tag: None,
+        base: None,
+        payload: &payload,
+        patch: None,
+        rebuild: None,
+        priority: 3,
+        start_at: Some(at(5)),
+    };
     let asked = Asked { version_hash: Digest::of(b"document"), digest: RequestDigest::of(&parts, 64) };
     let (known, unknown) = (new_run(), new_run());
     let with = |workflow: &str, asked| NewHead {

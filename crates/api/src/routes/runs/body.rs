@@ -11,7 +11,7 @@ use milepost_core::limits::Limits;
 use milepost_core::plan::Plan;
 use milepost_core::time::Timestamp;
 use milepost_core::trace::TraceContext;
-use milepost_engine::{Engine, NewRun};
+use milepost_engine::{Accepted, Engine, EngineError, NewRun};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -137,7 +137,13 @@ pub(super) struct Request {
 
 pub(super) enum Subject {
     Initial(Arc<Plan>),
-    Update { base: RunId, plan: Option<Arc<Plan>>, changes: Vec<ChangeRequest> },
+    Update {
+        base: RunId,
+        plan: Option<Arc<Plan>>,
+        changes: Vec<ChangeRequest>,
+    },
+    /// The same request came before: this is the run that it started.
+    Before(Accepted),
 }
 
 /// Whether documents that come along are stored: for a run they have to be, for a look at one they must not.
@@ -157,16 +163,10 @@ impl StartBody {
         submitted_by: Option<String>,
     ) -> Result<Request> {
         self.check()?;
-        let Definition { plan, from, trust } =
+        let Definition { plan, from, trust, unpatched } =
             definition(engine, self.workflow, self.document, self.patch, keep).await?;
-        let subject = match (self.base_run_id, plan) {
-            (Some(base), plan) => {
-                let changes = self.changes.unwrap_or_default().into_iter().map(ChangeRequest::from).collect();
-                Subject::Update { base: RunId(base), plan, changes }
-            }
-            (None, Some(plan)) => Subject::Initial(plan),
-            (None, None) => return Err(nothing_to_run()),
-        };
+        let changes: Vec<ChangeRequest> =
+            self.changes.unwrap_or_default().into_iter().map(ChangeRequest::from).collect();
         let new = NewRun {
             payload: self.payload.unwrap_or_else(|| NewRun::default().payload),
             request_id: self.request_id.or(key),
@@ -177,6 +177,15 @@ impl StartBody {
             trust,
             rebuild: self.rebuild.map(RebuildBody::read).transpose()?,
             submitted_by,
+        };
+        let subject = match (self.base_run_id.map(RunId), plan, unpatched) {
+            (base, _, Some((plan, refused))) => {
+                let base = base.map(|base| (base, changes.as_slice()));
+                Subject::Before(engine.answer_unpatched(&plan, &new, base, refused).await?)
+            }
+            (Some(base), plan, None) => Subject::Update { base, plan, changes },
+            (None, Some(plan), None) => Subject::Initial(plan),
+            (None, None, None) => return Err(nothing_to_run()),
         };
         Ok(Request { subject, new })
     }
@@ -212,6 +221,8 @@ struct Definition {
     plan: Option<Arc<Plan>>,
     from: Option<RawJson>,
     trust: Trust,
+    /// The plan that the patch does not fit, and why.
+    unpatched: Option<(Arc<Plan>, EngineError)>,
 }
 
 /// The definition that is named or comes along, with the patch applied.
@@ -231,10 +242,16 @@ async fn definition(
                 None => {
                     let trust = engine.trust_in(&plan, &target).await?;
                     from = Some(engine.definition_of(&workflow, (&plan, &target), None).await?);
-                    return Ok(Definition { plan: Some(plan), from, trust });
+                    return Ok(Definition { plan: Some(plan), from, trust, unpatched: None });
                 }
                 Some(ops) => {
-                    let loaded = engine.patch(&plan, ops).await?;
+                    let loaded = match engine.patch(&plan, ops).await {
+                        Err(error) if keep == Keep::Yes => {
+                            from = Some(engine.definition_of(&workflow, (&plan, &target), Some(ops)).await?);
+                            return Ok(Definition { from, unpatched: Some((plan, error)), ..Definition::default() });
+                        }
+                        loaded => loaded?,
+                    };
                     from = Some(engine.definition_of(&workflow, (&loaded.plan, &target), Some(ops)).await?);
                     loaded
                 }
@@ -253,7 +270,7 @@ async fn definition(
         Keep::Yes => engine.add(loaded).await?,
         Keep::No => Arc::new(loaded.plan),
     };
-    Ok(Definition { plan: Some(plan), from, trust: Trust::Open })
+    Ok(Definition { plan: Some(plan), from, ..Definition::default() })
 }
 
 fn nothing_to_run() -> Problem {

@@ -22,6 +22,7 @@ pub(super) async fn plan(State(state): State<AppState>, Body(body): Body<StartBo
     let view = match subject {
         Subject::Initial(plan) => engine.plan_run(&plan, new).await?,
         Subject::Update { base, plan, changes } => engine.plan_update(base, plan, changes, new).await?,
+        Subject::Before(_) => unreachable!("only a start is answered with a run that is there"),
     };
     Ok(Json(view.into()))
 }

@@ -40,6 +40,7 @@ pub(super) async fn start(
     let accepted = match subject {
         Subject::Initial(plan) => engine.start_plan(&plan, new).await,
         Subject::Update { base, plan, changes } => engine.update(base, plan, changes, new).await,
+        Subject::Before(accepted) => Ok(accepted),
     };
     let accepted = accepted.map_err(|error| match error {
         // The caller knows it as a key.

@@ -15,7 +15,15 @@ const KEYED: &str = "concurrency: {key: '${{ payload.k }}', limit: 2}\nsteps: {a
 
 fn nameless_request() -> RunRequest {
     let payload = Json::trusted("{}");
-    let parts = AskedParts { base: None, payload: &payload, patch: None, rebuild: None, priority: 0, start_at: None };
+    let parts = AskedParts {
+        tag: None,
+        base: None,
+        payload: &payload,
+        patch: None,
+        rebuild: None,
+        priority: 0,
+        start_at: None,
+    };
     let asked = Asked { version_hash: Digest::of(b"document"), digest: RequestDigest::of(&parts, 64) };
     RunRequest { id: String::new(), asked, pinned: false }
 }
