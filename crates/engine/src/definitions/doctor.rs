@@ -273,8 +273,7 @@ impl Definitions {
                     self.last_good(org, &now).await?.ok_or_else(|| DefinitionError::NothingToUndo(name.to_owned()))?;
                 let to = Destination::from(&good);
                 self.check_target(org, Some(&now), &to).await?;
-                let gone = self.store.definitions().revision(org, now.revision_id).await?.is_none();
-                let step = Step::Repair { to: good.move_id, before: good.before_move, gone };
+                let step = Step::Repair { to: good.move_id, before: good.before_move };
                 Ok::<Decision, EngineError>(Change::to_existing(step, to))
             })
             .await?;

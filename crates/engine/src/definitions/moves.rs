@@ -68,8 +68,8 @@ pub(super) enum Step {
     Undo { to: u64 },
     /// Takes an undo back: the move that it took back is in effect again.
     Redo { to: u64, below: Option<u64> },
-    /// Restores where move `to` led because the tag points at what is damaged, or `gone`. An undo goes on from there.
-    Repair { to: u64, before: Option<u64>, gone: bool },
+    /// Restores where move `to` led because the tag points at what is damaged or gone. An undo goes on from there.
+    Repair { to: u64, before: Option<u64> },
 }
 
 /// What was decided on a tag.
@@ -119,7 +119,7 @@ impl Definitions {
             return Err(EngineError::NoSuchWorkflow(tag.to_owned()));
         }
         let _turn = self.line(org, tag).lock().await;
-        for _ in 0..TRIES {
+        for tried in 0..TRIES {
             if let Some(answer) = self.answered(org, tag, asked).await? {
                 return Ok(answer);
             }
@@ -127,7 +127,15 @@ impl Definitions {
             check_expected(tag, asked.moving, now.as_ref())?;
             self.check_mover(tag, asked.moving, now.as_ref())?;
             let (write, moved) = match (decide(now.clone()).await?, now) {
-                (Decision::Move(change), now) => self.write_of(tag, asked, *change, now),
+                (Decision::Move(change), now) => {
+                    let mut from = now.as_ref().map(|row| row.revision_id);
+                    if let Some(revision) = from.filter(|_| tried > 0) {
+                        // A move names revisions that are there. One that is gone looks like a race that was lost.
+                        let found = self.store.definitions().revision(org, revision).await?;
+                        from = found.map(|row| row.revision_id);
+                    }
+                    self.write_of(tag, asked, *change, (now, from))
+                }
                 (Decision::Stay, Some(now)) => {
                     let moved = self.newest_move(org, &now).await?;
                     let moved = Moved { tag: now, moved, existing: true, unchanged: true };
@@ -155,7 +163,14 @@ impl Definitions {
         Ok(moved.ok_or_else(|| corrupt_history(tag, move_id))?)
     }
 
-    fn write_of(&self, tag: &str, asked: &Asked<'_>, change: Change, now: Option<TagRow>) -> (DefinitionWrite, Moved) {
+    /// What a change writes to a tag that stands there now, and leaves this revision.
+    fn write_of(
+        &self,
+        tag: &str,
+        asked: &Asked<'_>,
+        change: Change,
+        (now, from_revision_id): (Option<TagRow>, Option<Uuid>),
+    ) -> (DefinitionWrite, Moved) {
         let moving = asked.moving;
         let expected_version = now.as_ref().map_or(0, |row| row.version);
         let version = expected_version + 1;
@@ -167,7 +182,7 @@ impl Definitions {
         let mut moved = MoveRow {
             move_id: version,
             kind: MoveKind::Move,
-            from_revision_id: now.as_ref().map(|row| row.revision_id),
+            from_revision_id,
             to_kind: change.to.kind,
             to_revision_id: change.to.revision_id,
             to_version_hash: change.to.version_hash,
@@ -202,14 +217,10 @@ impl Definitions {
                 moved.restores_move_id = Some(to);
                 (to, below)
             }
-            Step::Repair { to, before, gone } => {
+            Step::Repair { to, before } => {
                 moved.kind = MoveKind::Restore;
                 moved.restores_move_id = Some(to);
                 moved.before_move = before;
-                if gone {
-                    // A move names revisions that are there; what it left is in its message.
-                    moved.from_revision_id = None;
-                }
                 (version, None)
             }
         };
