@@ -965,7 +965,7 @@ pub async fn list_runs(store: &Arc<dyn Store>, org: OrgId, filter: &RunFilter) -
 }
 
 /// Where the log of a run has a gap that is noted to have one. It may have closed since: then that is noted, where it can be.
-async fn gap_now(store: &dyn Store, org: OrgId, run: RunId, noted: u64) -> Result<Option<u64>, EngineError> {
+pub(crate) async fn gap_now(store: &dyn Store, org: OrgId, run: RunId, noted: u64) -> Result<Option<u64>, EngineError> {
     let missing = store.first_missing(org, run).await?;
     if missing == noted {
         return Ok(Some(noted));

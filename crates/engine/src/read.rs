@@ -17,7 +17,7 @@ use milepost_store::blobs::Blobs;
 use milepost_store::rows::{ArtifactRow, HeadRow};
 
 use crate::artifacts::{ArtifactView, all};
-use crate::engine::Engine;
+use crate::engine::{Engine, gap_now};
 use crate::error::EngineError;
 use crate::plans::Plans;
 use crate::projector::{CaughtUp, Projection, catch_up, followed};
@@ -158,6 +158,9 @@ impl Reader<'_> {
                 Some(_) => read.projection,
                 None => Projection::of_head(&head, &plan),
             };
+        }
+        if let Some(noted) = stale_from.filter(|noted| *noted <= projection.last_seq()) {
+            stale_from = gap_now(self.store, org, run, noted).await?;
         }
         match projection.snapshot() {
             Some(snapshot) => {

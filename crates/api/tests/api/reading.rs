@@ -181,6 +181,8 @@ async fn a_log_with_a_gap_makes_its_run_stale_and_nothing_fails() {
     let api = api.again().await;
     api.post(&format!("{path}/signals"), &json!({"type": "go"})).await.is_problem(409, "log_gap");
     sql.execute_batch("INSERT INTO run_events SELECT * FROM kept").unwrap();
+    let fields = api.get(&format!("{path}?fields=status,stale")).await.body;
+    assert_eq!(fields, json!({"status": "completed"}), "also who reads but a few fields notices that it has closed");
     assert_eq!(api.get(&path).await.body, whole.body);
     assert_eq!(api.get("/api/v1/runs").await.body["items"][0]["stale"], json!(null));
     assert_eq!(api.get(&format!("{path}/events")).await.body["stale"], json!(null));
