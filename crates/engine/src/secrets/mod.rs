@@ -196,6 +196,13 @@ impl Secrets {
             if wanted.version.is_none() {
                 found.extend(self.elsewhere(wanted.name).await.map_err(unread)?.map(|(_, value)| value));
             }
+            if found.is_empty() {
+                return Err(unread(format!(
+                    "the secret `{}` was removed while an attempt has it, so what the attempt says cannot be searched for it; \
+                     try the step again",
+                    wanted.name
+                )));
+            }
             values.extend(found.into_iter().map(|value| (name.clone(), value)));
         }
         let secret = |(name, value)| ResolvedSecret { name, value: SecretValue::new(value), version: "".into() };

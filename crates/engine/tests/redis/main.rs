@@ -101,10 +101,17 @@ impl Node {
         run
     }
 
-    /// What a run's log says, but for when and of which run.
+    /// What a run's log says, but for when, of which run and by which node.
     async fn told(&self, run: RunId) -> Vec<(String, Option<Arc<str>>, Value)> {
         let events = self.engine.store().events(self.engine.org(), run, 0, 1000).await.unwrap();
-        events.into_iter().map(|event| (event.event_type.to_string(), event.step_id, event.data.to_value())).collect()
+        let told = events.into_iter().map(|event| {
+            let mut data = event.data.to_value();
+            if let Some(node) = data.pointer_mut("/engine_run_ref/node") {
+                *node = Value::Null;
+            }
+            (event.event_type.to_string(), event.step_id, data)
+        });
+        told.collect()
     }
 
     async fn is_up(&self) {

@@ -239,11 +239,18 @@ pub(crate) fn masked_url(url: &str) -> String {
     };
     let Some((before, query)) = rest.split_once('?') else { return format!("{scheme}://{rest}") };
     let masked = |pair: &str| match pair.split_once('=') {
-        Some((name, _)) if name.eq_ignore_ascii_case("password") => format!("{name}={MASK}"),
+        Some((name, _)) if is_secret(name) => format!("{name}={MASK}"),
         _ => pair.to_owned(),
     };
     let query: Vec<String> = query.split('&').map(masked).collect();
     format!("{scheme}://{before}?{}", query.join("&"))
+}
+
+/// Whether the value of such a parameter of an address is a secret. Those of TLS name files.
+fn is_secret(parameter: &str) -> bool {
+    let parameter = parameter.to_ascii_lowercase();
+    let words = ["password", "key", "token", "secret", "auth", "signature"];
+    !parameter.starts_with("ssl") && words.iter().any(|word| parameter.contains(word))
 }
 
 /// What stands for something secret.
@@ -307,6 +314,7 @@ mod tests {
         );
         assert_eq!(masked_url("postgres://u:p@q/r?s@h/d"), "postgres://u:********@h/d");
         assert_eq!(masked_url("postgres://h/d?password=p@q&x=1"), "postgres://h/d?password=********&x=1");
+        assert_eq!(masked_url("https://c/v1?api-key=p&sslkey=/f"), "https://c/v1?api-key=********&sslkey=/f");
         assert_eq!(masked_url("postgres://u@h/d"), "postgres://u@h/d");
         assert_eq!(masked_url("postgres://h:5432/d"), "postgres://h:5432/d");
         assert_eq!(masked_url("runs.db"), "runs.db");
