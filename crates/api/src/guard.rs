@@ -6,6 +6,7 @@
 //!
 //! **Invariant:** a header that decides is there once at most, and one that cannot be read refuses the request.
 
+use axum::body::HttpBody as _;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
@@ -38,9 +39,15 @@ pub(crate) async fn guard(State(state): State<AppState>, request: Request, next:
 
 async fn admitted(state: &AppState, mut request: Request) -> Result<(Request, crate::bodies::Room)> {
     check_origin(state, &request)?;
-    let token = if is_open(request.uri().path()) { None } else { check_token(state, request.headers())? };
+    let is_open = is_open(request.uri().path());
+    let token = if is_open { None } else { check_token(state, request.headers())? };
     if let Some(name) = token.and_then(|token| token.name.clone()) {
         request.extensions_mut().insert(Actor(Some(name)));
+    }
+    if is_open && !request.body().is_end_stream() {
+        // Nobody reads it, and whoever sends it slowly would hold a place that callers with a token need.
+        let detail = "this address takes no body; send the request without one";
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_not_taken", detail));
     }
     state.bodies.gather(request).await
 }

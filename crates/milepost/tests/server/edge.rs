@@ -70,6 +70,42 @@ fn half_open_connections_beyond_all_descriptors_stop_nothing() {
     server.stop();
 }
 
+/// Whoever has no token can ask how a server is, and can do so slowly: that takes no place from those who have one.
+#[test]
+fn slow_bodies_without_a_token_stop_nobody() {
+    let place = Place::new();
+    let (token, hash) = token(&place);
+    let mut command = place.command(&["serve", "--listen", "127.0.0.1:0", "--token-hash", &hash]);
+    command.env("MILEPOST_CONNECTIONS", "100");
+    let server = Server::start(command);
+    for path in ["/healthz", "/readyz", "/docs", "/api/v1/runs", "/nowhere"] {
+        let slow: Vec<TcpStream> = (0..100)
+            .map(|_| {
+                let mut stream = connect(&server);
+                let head = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4000\r\n\r\n{{");
+                let _ = stream.write_all(head.as_bytes());
+                stream
+            })
+            .collect();
+        let begun = Instant::now();
+        assert_eq!(server.get("/healthz").status, 200, "{path}");
+        let runs = server.request("GET", "/api/v1/runs").header("authorization", &format!("Bearer {token}")).send();
+        assert_eq!(runs.status, 200, "{path}: {}", runs.body);
+        assert!(begun.elapsed() < Duration::from_secs(2), "{path}: {:?}", begun.elapsed());
+        drop(slow);
+    }
+    let refused = server.request("GET", "/healthz").json(&json!({"a": 1})).send();
+    assert_eq!((refused.status, &refused.body["code"]), (413, &json!("body_not_taken")));
+    server.stop();
+}
+
+/// A new token and its hash.
+fn token(place: &Place) -> (String, String) {
+    let made = place.run(&["token", "-o", "json"]);
+    let made: serde_json::Value = serde_json::from_str(&made.out).unwrap();
+    (made["token"].as_str().unwrap().to_owned(), made["hash"].as_str().unwrap().to_owned())
+}
+
 /// Memory of a process that is in use.
 fn resident_mib(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
