@@ -129,7 +129,19 @@ impl Wanted {
         if here || otherwise == Otherwise::Embedded {
             return Ok(Target::Database(Database::parse(database::DEFAULT)));
         }
-        Ok(self.server(DEFAULT_SERVER, Source::Default))
+        self.default_server()
+    }
+
+    /// The server at the default address. Nobody named it, so it has to be the caller's own: whoever else listens there
+    /// would be handed tokens and secrets.
+    fn default_server(&self) -> anyhow::Result<Target> {
+        let address = DEFAULT_SERVER.trim_start_matches("http://").parse().expect("the default address is one");
+        let own = file::check_listener(address).map_err(|why| {
+            let detail = format!("{why}; if you trust that server, name it: --server {DEFAULT_SERVER}");
+            Refusal::new("server_of_another_user", detail)
+        })?;
+        let token = self.token.clone().filter(|_| own);
+        Ok(Target::Server(Server { url: DEFAULT_SERVER.to_owned(), token, source: Source::Default }))
     }
 }
 

@@ -87,11 +87,21 @@ pub(crate) fn read(folder: &Path) -> Result<Option<Content>, String> {
     let content: Content = serde_json::from_str(&text).map_err(|_| "it is no note of a server".to_owned())?;
     let address = loopback(&content.url)
         .ok_or_else(|| format!("it names {}, which is no loopback address of this machine", content.url))?;
+    check_listener(address)?;
+    Ok(Some(content))
+}
+
+/// Whether the reader's own user, or root, is known to listen there.
+///
+/// # Errors
+/// Another user of this machine listens there.
+pub(crate) fn check_listener(address: SocketAddr) -> Result<bool, String> {
+    let me = rustix::process::geteuid().as_raw();
     match sockets::listener_owner(address) {
         Some(owner) if owner != me && owner != ROOT => {
             Err(format!("user {owner} of this machine listens at {address} and not you, user {me}"))
         }
-        _ => Ok(Some(content)),
+        owner => Ok(owner.is_some()),
     }
 }
 

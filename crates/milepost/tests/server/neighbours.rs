@@ -158,6 +158,45 @@ fn a_note_of_somebody_else_is_passed_over_aloud() {
     }
 }
 
+/// A network of its own, in which another user listens at the default address; then a command of this user's.
+#[test]
+fn a_stranger_at_the_default_address_is_told_nothing() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let listen = "import fcntl, socket, struct, sys
+lo = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+fcntl.ioctl(lo, 0x8914, struct.pack('16sh14x', b'lo', 1))
+import os
+os.setresuid(65534, 65534, 65534)
+s = socket.socket()
+s.bind(('127.0.0.1', 7400))
+s.listen()
+s.settimeout(20)
+print('listening', flush=True)
+try:
+    c, _ = s.accept()
+    print(c.recv(65536).decode(), flush=True)
+except TimeoutError:
+    pass
+";
+    place.file("stranger.py", listen);
+    let script = "python3 stranger.py >said & until grep -q listening said; do sleep 0.05; done; \
+                  echo hunter2 | \"$MILEPOST\" secrets set db/password --value-file -; echo \"exit $?\"; kill %1 || true";
+    let mut command = Command::new("unshare");
+    command.args(["--net", "bash", "-c", script]).current_dir(place.path());
+    command.env("MILEPOST", env!("CARGO_BIN_EXE_milepost")).env("MILEPOST_TOKEN", "mp_production_token");
+    let output = command.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        out.contains("exit 2") && err.contains("user 65534 of this machine listens at 127.0.0.1:7400"),
+        "{out}{err}"
+    );
+    let said = std::fs::read_to_string(place.path().join("said")).unwrap();
+    assert_eq!(said.trim(), "listening", "nothing was sent there");
+}
+
 /// All files and folders of a server, with what everybody else may do with them.
 fn modes(folder: &Path) -> Vec<(String, u32)> {
     let mut modes = vec![(path(folder).to_owned(), std::fs::metadata(folder).unwrap().mode() & 0o777)];
