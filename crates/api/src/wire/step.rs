@@ -33,7 +33,7 @@ pub(crate) struct Step {
     skill: String,
     /// `pending`, `running`, `completed`, `failed` or `skipped`.
     status: String,
-    /// `cache_hit`, `condition`, `upstream_failed`, `cancelled`, `operator` or `removed`.
+    /// `cache_hit`, `condition`, `upstream_failed`, `cancelled`, `operator`, `removed` or `run_stopped`.
     #[serde(skip_serializing_if = "Option::is_none")]
     skip_reason: Option<String>,
     /// Counts retries by policy and by operators.

@@ -155,6 +155,7 @@ fn the_security_log_has_refusals_and_deeds_and_no_token() {
     assert_eq!(call(token, "DELETE", protection, &json!(null)).status, 403);
     assert_eq!(call(token, "POST", "/api/v1/runs/bulk", &json!({"action": "cancel", "filter": {}})).status, 200);
     assert_eq!(call(token, "POST", "/api/v1/gc", &json!({})).status, 200);
+    assert_eq!(call(token, "PUT", "/api/v1/queues/slow", &json!({"concurrency": 1})).status, 200);
     let page = call(token, "GET", "/metrics", &json!(null)).body;
     let page = page.as_str().unwrap();
     assert!(page.contains("milepost_http_refused_total{status=\"401\",code=\"unauthorized\"} 50"), "{page}");
@@ -170,9 +171,12 @@ fn the_security_log_has_refusals_and_deeds_and_no_token() {
     let fields = &refused[0]["fields"];
     assert!(fields["from"].as_str().is_some_and(|from| from.starts_with("127.0.0.1:")), "{fields}");
     assert_eq!((&fields["route"], &fields["method"]), (&json!("/api/v1/runs"), &json!("GET")));
-    for (action, object) in
-        [("tag.protect", "tag:flow"), ("runs.cancel", "runs:0 accepted:0"), ("definitions.gc", "org")]
-    {
+    for (action, object) in [
+        ("tag.protect", "tag:flow"),
+        ("runs.cancel", "runs:0 accepted:0"),
+        ("definitions.gc", "org"),
+        ("queue.limit", "queue:slow"),
+    ] {
         let done = of("action", json!(action));
         assert_eq!(done.len(), 1, "{action}: {lines:?}");
         assert_eq!((&done[0]["fields"]["actor"], &done[0]["fields"]["object"]), (&json!("ci"), &json!(object)));

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::extract::{Actor, OutboxPath};
 use crate::openapi::{NotFound, Problems, WriteProblems};
+use crate::security::Caller;
 use crate::state::AppState;
 
 /// What trying again came to.
@@ -36,7 +37,9 @@ pub(super) async fn retry(
     State(state): State<AppState>,
     OutboxPath(id): OutboxPath,
     Actor(by): Actor,
+    caller: Caller,
 ) -> Result<Json<Retried>> {
     let Tried { id, status, reason } = state.engine.retry_delivery(id, by).await?;
+    caller.did("outbox.retry", &format!("delivery:{id} status:{status}"));
     Ok(Json(Retried { id: id.0, status, reason }))
 }

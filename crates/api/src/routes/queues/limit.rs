@@ -10,6 +10,7 @@ use super::RateLimit;
 use crate::error::Result;
 use crate::extract::{Body, QueuePath};
 use crate::openapi::{Problems, WriteProblems};
+use crate::security::Caller;
 use crate::state::AppState;
 use crate::wire::task::name;
 
@@ -43,9 +44,11 @@ pub(super) struct Limited {
 pub(super) async fn limit(
     State(state): State<AppState>,
     QueuePath(queue): QueuePath,
+    caller: Caller,
     Body(body): Body<LimitBody>,
 ) -> Result<Json<Limited>> {
     let rate = body.rate.map(|RateLimit { limit, per_ms }| Rate { limit, per_ms });
     state.engine.limit_queue(name("queue", &queue)?, body.concurrency, rate).await?;
+    caller.did("queue.limit", &format!("queue:{queue}"));
     Ok(Json(Limited { queue, concurrency: body.concurrency, rate: body.rate }))
 }
