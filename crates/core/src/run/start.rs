@@ -286,6 +286,7 @@ fn evaluate_key(
     let run = Arc::new(serde_json::json!({
         "id": request.run, "workflow": &*plan.name, "version": &*plan.version, "priority": request.priority,
         "org": request.org.slug(),
+        "tenant": request.org.slug(),
     }));
     let budget = Budget::new(KEY_BYTES, context.limits);
     let scope = Scope { payload, run: &run, steps: &NoSteps, item: None, index: None, budget: &budget };

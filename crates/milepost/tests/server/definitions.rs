@@ -13,6 +13,8 @@ const WITHOUT_OLD: &str = "name: camp\nsteps:\n  brief: {skill: echo, input: {to
 struct Told<'a> {
     place: &'a Place,
     whom: [&'a str; 2],
+    /// Of a server that knows people by their tokens: those of `alice` and `bob`.
+    tokens: Option<[String; 2]>,
     /// What each was answered, ids and times taken out.
     answers: Vec<(String, i32, Value)>,
     names: HashMap<String, String>,
@@ -20,13 +22,16 @@ struct Told<'a> {
 
 impl<'a> Told<'a> {
     fn new(place: &'a Place, whom: [&'a str; 2]) -> Told<'a> {
-        Told { place, whom, answers: Vec::new(), names: HashMap::new() }
+        Told { place, whom, tokens: None, answers: Vec::new(), names: HashMap::new() }
     }
 
     /// What it answers: on standard output, or why it is refused.
     fn tell(&mut self, code: i32, args: &[&str]) -> Value {
         let mut command = self.place.command(&[args, &["-o", "json"], &self.whom].concat());
         command.env("MILEPOST_ACTOR", "alice");
+        if let Some([alice, bob]) = &self.tokens {
+            command.env("MILEPOST_TOKEN", if args.contains(&"bob") { bob } else { alice });
+        }
         let ran = super::ended(command);
         assert_eq!(ran.code, code, "{args:?}: {}{}", ran.out, ran.err);
         let said = if ran.out.is_empty() { &ran.err } else { &ran.out };
@@ -180,8 +185,13 @@ fn a_server_on_postgres_says_what_a_file_says() {
     place.file("flow.yaml", FLOW);
     place.file("without-old.yaml", WITHOUT_OLD);
     let address = super::common::postgres_schema("definitions");
-    let server = place.serve(&["--db", &address]);
-    let mut remote = Told::new(&place, ["--server", &server.url]);
+    let made = ["alice", "bob"].map(|name| {
+        let made: Value = serde_json::from_str(&place.run(&["token", "--name", name, "-o", "json"]).out).unwrap();
+        ["token", "hash"].map(|field| made[field].as_str().unwrap().to_owned())
+    });
+    let [[alice, known_alice], [bob, known_bob]] = made;
+    let server = place.serve(&["--db", &address, "--token-hash", &known_alice, "--token-hash", &known_bob]);
+    let mut remote = Told { tokens: Some([alice, bob]), ..Told::new(&place, ["--server", &server.url]) };
     live(&mut remote);
     let mut local = Told::new(&place, ["--db", "alone.db"]);
     live(&mut local);

@@ -68,10 +68,10 @@ fn a_server_that_hangs_is_not_ready_then_ends_and_the_next_one_goes_on() {
     place.file("go", "");
     let unready = eventually("the server to be not ready", || {
         let ready = server.get("/readyz");
-        (ready.status == 503).then_some(ready.body)
+        // Others that write, such as the projector, may be found silent a moment earlier.
+        (ready.status == 503 && ready.body["detail"].to_string().contains("committer")).then_some(ready.body)
     });
     assert_eq!(unready["code"], "engine_silent");
-    assert!(unready["detail"].as_str().unwrap().contains("committer"), "{unready}");
     assert_eq!(server.get("/healthz").status, 200, "it may yet come back");
     assert_eq!(server.ends_within(20).code(), Some(70), "{}", server.said());
     let said = server.said();
