@@ -216,6 +216,12 @@ fn expressions_of_all_that_costs() {
         "s": "x,y\nz".repeat(50_000), "l": vec![json!({"k": 1, "t": "text"}); 10_000],
         "m": (0..5000).map(|n| (format!("key{n}"), json!([n]))).collect::<serde_json::Map<_, _>>(),
     });
+    // Maps take far more memory than their text.
+    for source in ["[payload.l] * 1000", "((([payload.l]) | list) | list) * 1000", "[payload.m] * 1000"] {
+        let run = Run::start(&expression(source), &payload);
+        run.failed("expression_failed");
+        assert!(run.most < EXPRESSION, "{source}: {} KiB", run.most / 1024);
+    }
     let cases = std::env::var("MILEPOST_FUZZ_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(4) * 25;
     let mut runner = TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() });
     let checked = runner.run(&any_hostile(), |source| {

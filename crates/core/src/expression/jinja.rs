@@ -13,7 +13,7 @@ use minijinja::value::{Value, ValueKind};
 use minijinja::{AutoEscape, Error, ErrorKind};
 use serde_json::Value as Json;
 
-use super::meter::{COST_OF_ITEM, MAX_DEPTH, metered, pay, pay_json};
+use super::meter::{COST_OF_ITEM, MAX_DEPTH, metered, pay, pay_copy, pay_map};
 use super::operators::ENVIRONMENT;
 use super::path::{Found, Path};
 use super::view::{View, converted, value_at};
@@ -109,7 +109,7 @@ fn to_json(value: &Value, depth: usize) -> Result<Json, Error> {
         return unfit("such a deep result");
     }
     if let Some(view) = value.downcast_object_ref::<View>() {
-        pay_json(view.json())?;
+        pay_copy(view.json())?;
         return Ok(view.json().clone());
     }
     pay(COST_OF_ITEM)?;
@@ -122,7 +122,10 @@ fn to_json(value: &Value, depth: usize) -> Result<Json, Error> {
         ValueKind::Seq | ValueKind::Iterable => {
             value.try_iter()?.checked().map(|item| to_json(&item?, depth + 1)).collect()
         }
-        ValueKind::Map => value.try_iter()?.checked().map(|key| entry(value, &key?, depth)).collect(),
+        ValueKind::Map => {
+            pay_map()?;
+            value.try_iter()?.checked().map(|key| entry(value, &key?, depth)).collect()
+        }
         kind => unfit(&format!("a value of kind {kind}")),
     }
 }

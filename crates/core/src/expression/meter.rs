@@ -13,6 +13,8 @@ use super::view::View;
 
 /// Going over one item of a list takes as long as going over so many bytes of text, or more.
 pub(super) const COST_OF_ITEM: usize = 8;
+/// A map that is copied takes far more memory than its text has bytes.
+const COST_OF_MAP: usize = 160;
 /// Values are not looked at beyond this depth; no document, payload or expression makes such.
 pub(super) const MAX_DEPTH: usize = 300;
 
@@ -87,15 +89,32 @@ fn deep(value: &Value, depth: usize) -> Result<(), Error> {
     }
 }
 
-pub(super) fn pay_json(json: &Json) -> Result<(), Error> {
+fn pay_json(json: &Json) -> Result<(), Error> {
+    all_of(json, 0)
+}
+
+/// Pays for a copy of a value.
+pub(super) fn pay_copy(json: &Json) -> Result<(), Error> {
+    all_of(json, COST_OF_MAP)
+}
+
+/// Pays for a map that is made.
+pub(super) fn pay_map() -> Result<(), Error> {
+    pay(COST_OF_MAP)
+}
+
+fn all_of(json: &Json, cost_of_map: usize) -> Result<(), Error> {
     pay(COST_OF_ITEM)?;
     match json {
         Json::String(text) => pay(text.len()),
-        Json::Array(items) => items.iter().try_for_each(pay_json),
-        Json::Object(map) => map.iter().try_for_each(|(key, value)| {
-            pay(COST_OF_ITEM + key.len())?;
-            pay_json(value)
-        }),
+        Json::Array(items) => items.iter().try_for_each(|item| all_of(item, cost_of_map)),
+        Json::Object(map) => {
+            pay(cost_of_map)?;
+            map.iter().try_for_each(|(key, value)| {
+                pay(COST_OF_ITEM + key.len())?;
+                all_of(value, cost_of_map)
+            })
+        }
         _ => Ok(()),
     }
 }
