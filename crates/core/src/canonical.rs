@@ -7,6 +7,7 @@ use serde_json::{Map, Number, Value};
 
 mod strict;
 
+pub(crate) use strict::is_readable;
 pub use strict::{Glance, StrictJsonError, check_strict, glance, parse_strict};
 
 /// The largest integer that every JSON reader keeps exactly: 2^53 − 1.

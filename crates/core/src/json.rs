@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::canonical::{Glance, glance};
+use crate::canonical::{Glance, glance, is_readable};
 
 /// Well-formed JSON text.
 #[derive(Clone, PartialEq, Eq)]
@@ -61,8 +61,7 @@ impl Json {
     /// Whether whoever reads the text finds a value.
     fn is_readable(&self) -> bool {
         let Glance { deepest, odd, .. } = glance(&self.0);
-        // Readers stop at 128 levels.
-        !odd && deepest < 128 || serde_json::from_str::<serde_json::Value>(&self.0).is_ok()
+        !odd && deepest < 128 || is_readable(&self.0)
     }
 }
 

@@ -35,8 +35,22 @@ pub struct Glance {
     pub deepest: usize,
     /// Values on all levels, or one more for each empty container.
     pub values: usize,
+    /// Those of them that are maps.
+    pub maps: usize,
     /// It has numbers that may be out of range, or halves of surrogate pairs: reading it may fail.
     pub odd: bool,
+}
+
+impl Glance {
+    /// About how many bytes of memory the text takes once it is read; never much less.
+    #[must_use]
+    pub fn memory(&self, text: &str) -> usize {
+        // A list that grew, and an entry of a map with its key.
+        const VALUE: usize = 96;
+        // A map has room for eleven entries, however few it has.
+        const MAP: usize = 640;
+        text.len().saturating_add(self.values.saturating_mul(VALUE)).saturating_add(self.maps.saturating_mul(MAP))
+    }
 }
 
 /// Looks over text that is well-formed JSON, in one pass.
@@ -65,6 +79,7 @@ pub fn glance(text: &str) -> Glance {
         match byte {
             b'"' => in_text = true,
             b'[' | b'{' => {
+                seen.maps += usize::from(*byte == b'{');
                 depth += 1;
                 seen.values += 1;
                 seen.deepest = seen.deepest.max(depth);
@@ -87,8 +102,22 @@ pub fn check_strict(text: &str, max_depth: usize) -> Result<(), StrictJsonError>
     let seen = glance(text);
     match !seen.odd && seen.deepest <= max_depth {
         true => Ok(()),
-        false => parse_strict(text, max_depth).map(drop),
+        false => look(text, Look { depth_left: max_depth, integers: true }),
     }
+}
+
+/// Whether a reader finds a value in the text.
+pub(crate) fn is_readable(text: &str) -> bool {
+    // Readers stop at 128 levels.
+    look(text, Look { depth_left: 127, integers: false }).is_ok()
+}
+
+/// Reads text to its end and keeps nothing of it.
+fn look(text: &str, look: Look) -> Result<(), StrictJsonError> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    look.deserialize(&mut deserializer).map_err(explain)?;
+    deserializer.end().map_err(explain)?;
+    if look.integers { refuse_long_integers(text) } else { Ok(()) }
 }
 
 /// `serde_json` hands integers beyond 64 bits over as floats, so they are found in the text: 20 digits and more.
@@ -140,10 +169,13 @@ struct Strict {
     depth_left: usize,
 }
 
+fn deeper<E: de::Error>(depth_left: usize) -> Result<usize, E> {
+    depth_left.checked_sub(1).ok_or_else(|| E::custom("the JSON is nested too deeply"))
+}
+
 impl Strict {
     fn inside<E: de::Error>(self) -> Result<Strict, E> {
-        let depth_left = self.depth_left.checked_sub(1).ok_or_else(|| E::custom("the JSON is nested too deeply"))?;
-        Ok(Strict { depth_left })
+        Ok(Strict { depth_left: deeper(self.depth_left)? })
     }
 }
 
@@ -217,5 +249,78 @@ impl<'de> Visitor<'de> for Strict {
             map.insert(key, value);
         }
         Ok(Value::Object(map))
+    }
+}
+
+/// Sees what would keep a reader from taking a text.
+#[derive(Clone, Copy)]
+struct Look {
+    depth_left: usize,
+    /// Integers have to be those that every reader keeps.
+    integers: bool,
+}
+
+impl Look {
+    fn inside<E: de::Error>(self) -> Result<Look, E> {
+        Ok(Look { depth_left: deeper(self.depth_left)?, ..self })
+    }
+
+    fn integer<E: de::Error>(self, number: Number) -> Result<(), E> {
+        if self.integers { integer(number).map(drop) } else { Ok(()) }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Look {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Look {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<(), E> {
+        self.integer(value.into())
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<(), E> {
+        self.integer(value.into())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        let inside = self.inside()?;
+        while access.next_element_seed(inside)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        let inside = self.inside()?;
+        // A key is a text like any other: half a character in it is found here.
+        while access.next_key_seed(inside)?.is_some() {
+            access.next_value_seed(inside)?;
+        }
+        Ok(())
     }
 }

@@ -120,7 +120,7 @@ proptest! {
 fn texts_that_may_not_be_read_are_seen_at_a_glance() {
     assert_eq!(
         glance(r#"{"a": [1, 2, 0.30000000000000004], "e1": "1e999 [[", "t": true}"#),
-        Glance { deepest: 2, values: 7, odd: false }
+        Glance { deepest: 2, values: 7, maps: 1, odd: false }
     );
     for odd in ["9007199254740993", "1e999", "[1.5E3]", r#""\ud800""#, r#"{"\uDC00": 1}"#, "[1234567890123456]"] {
         assert!(glance(odd).odd, "{odd}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::cache::Begun;
 use super::state::{
-    Buffered, Fact, Failure, Phase, REMEMBERED_SIGNALS, RunState, Running, RunningKind, StepState, Timer, TimerChange,
+    Buffered, Failure, Phase, REMEMBERED_SIGNALS, RunState, Running, RunningKind, StepState, Timer, TimerChange,
     TimerPurpose,
 };
 use crate::event::{Body, ErrorInfo, Event, Started, StepRef};
@@ -487,10 +487,6 @@ impl RunState {
             Some(state) => Err(illegal(event, format!("a step that is {:?} does not become {next}", state.phase))),
             None => Err(illegal(event, "it has no such step")),
         }
-    }
-
-    pub(super) fn fact(&self, seq: u64) -> Option<&Fact> {
-        self.scratch.facts.get(&seq)
     }
 
     /// Forgets what replaying left behind: nobody has to act on what happened before.

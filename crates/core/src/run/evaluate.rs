@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::state::{Fact, Phase, RunState};
+use super::facts::{List, MOST_READ};
+use super::state::{Phase, RunState};
 use crate::canonical;
 use crate::event::{ErrorInfo, StepRef};
 use crate::expression::{Budget, EvalError, Needs, Scope, StepOutputs, Template};
@@ -18,6 +19,7 @@ use crate::text::name_fault;
 
 const EXPRESSION_FAILED: &str = "expression_failed";
 const INPUT_TOO_LARGE: &str = "input_too_large";
+const VALUES_TOO_LARGE: &str = "values_too_large";
 const BAD_KEY: &str = "bad_concurrency_key";
 /// What is rendered for a concurrency key; how long one may be is checked when it is there.
 pub(super) const KEY_BYTES: usize = 64 * 1024;
@@ -200,14 +202,14 @@ impl RunState {
     }
 
     /// The list that a `foreach` step goes over.
-    pub(super) fn items_of(&mut self, step: StepIndex, limits: &Limits) -> Result<Vec<Arc<Value>>, NoValue> {
+    pub(super) fn items_of(&mut self, step: StepIndex, limits: &Limits) -> Result<List, NoValue> {
         let plan = self.plan.clone();
-        let Some(foreach) = &plan.step(step).foreach else { return Ok(Vec::new()) };
+        let Some(foreach) = &plan.step(step).foreach else { return Ok(List::default()) };
         let budget = Rendered::List.budget(limits);
         let value = self.with_scope(foreach.needs(), None, None, &budget, |scope| {
             foreach.evaluate(scope).map_err(|error| NoValue::of(error, Rendered::List))
         })?;
-        list_of(value, limits).map_err(NoValue::Failed)
+        list_of(&value, limits).map_err(NoValue::Failed)
     }
 
     /// The item of a sub-step. The list is kept while its items are being handed out.
@@ -217,9 +219,9 @@ impl RunState {
             let list = self.items_of(step.step, limits)?;
             self.scratch.items.insert(step.step, list);
         }
-        let value = self.scratch.items.get(&step.step).and_then(|list| list.get(item as usize)).cloned();
+        let value = self.scratch.items.get(&step.step).and_then(|list| list.get(item as usize));
         value
-            .map(Some)
+            .map(|value| Some(Arc::new(value)))
             .ok_or_else(|| NoValue::expression(format!("the list of this foreach has no item {item} any more")))
     }
 
@@ -232,8 +234,10 @@ impl RunState {
         work: impl FnOnce(&Scope<'_>) -> Result<T, NoValue>,
     ) -> Result<T, NoValue> {
         let mut missing = Vec::new();
-        let payload = match self.fact(1).map(Fact::value) {
-            Some(Ok(value)) => Some(value.clone()),
+        let mut memory = self.scratch.facts.memory(1);
+        fits_in_memory(memory)?;
+        let payload = match self.scratch.facts.value(1) {
+            Some(Ok(value)) => Some(value),
             Some(Err(error)) => return Err(NoValue::expression(format!("the payload cannot be read: {error}"))),
             None => {
                 missing.push(1);
@@ -243,7 +247,12 @@ impl RunState {
         let mut seen = Seen::default();
         for step in &needs.outputs {
             let before = missing.len();
-            match self.output_value(*step, &mut missing) {
+            let output = self.output_fact(*step, &mut missing);
+            if let Some(Output::Of(seq)) = output {
+                memory += self.scratch.facts.memory(seq);
+                fits_in_memory(memory)?;
+            }
+            match output.and_then(|output| self.value_of(output)) {
                 Some(Ok(value)) => seen.outputs.push((*step, value)),
                 Some(Err(error)) => {
                     let id = &self.plan.step(*step).id;
@@ -276,22 +285,22 @@ impl RunState {
         result
     }
 
-    /// The output of a step that has ended well, or the events to read for it.
-    fn output_value(&mut self, step: StepIndex, missing: &mut Vec<u64>) -> Option<Result<Arc<Value>, String>> {
-        Some(match self.output_fact(step, missing)? {
-            Output::Null => Ok(Arc::new(Value::Null)),
-            Output::Of(seq) => self.fact(seq)?.value().cloned().map_err(str::to_owned),
-        })
+    fn value_of(&mut self, output: Output) -> Option<Result<Arc<Value>, String>> {
+        match output {
+            Output::Null => Some(Ok(Arc::new(Value::Null))),
+            Output::Of(seq) => self.scratch.facts.value(seq),
+        }
     }
 
-    /// The same as text.
+    /// The text of the output of a step that has ended well, or the events to read for it.
     pub(super) fn output_json(&mut self, step: StepIndex, missing: &mut Vec<u64>) -> Option<Json> {
         Some(match self.output_fact(step, missing)? {
             Output::Null => Json::null(),
-            Output::Of(seq) => self.fact(seq)?.json.clone(),
+            Output::Of(seq) => self.scratch.facts.json(seq)?.clone(),
         })
     }
 
+    /// The output of a step that has ended well, or the events to read for it.
     fn output_fact(&mut self, step: StepIndex, missing: &mut Vec<u64>) -> Option<Output> {
         let state = self.steps[step as usize];
         match state.phase {
@@ -300,7 +309,7 @@ impl RunState {
             _ => return None,
         }
         let seq = state.output_seq;
-        if self.fact(seq).is_some() {
+        if self.scratch.facts.has(seq) {
             return Some(Output::Of(seq));
         }
         let Some(items) = self.items.get(&step) else {
@@ -309,11 +318,11 @@ impl RunState {
         };
         let seqs: Vec<u64> = items.steps.iter().map(|item| item.output_seq).collect();
         let before = missing.len();
-        missing.extend(seqs.iter().filter(|seq| **seq != 0 && !self.scratch.facts.contains_key(seq)));
+        missing.extend(seqs.iter().filter(|seq| **seq != 0 && !self.scratch.facts.has(**seq)));
         if missing.len() > before {
             return None;
         }
-        match seqs.iter().find_map(|seq| self.fact(*seq)?.loss().map(str::to_owned)) {
+        match seqs.iter().find_map(|seq| self.scratch.facts.loss(*seq)).map(str::to_owned) {
             Some(loss) => self.learn_lost(seq, loss),
             None => {
                 let list = self.join(&seqs);
@@ -325,7 +334,7 @@ impl RunState {
 
     /// Whether the output of a step is gone.
     pub(super) fn is_lost(&self, step: StepIndex) -> bool {
-        self.fact(self.steps[step as usize].output_seq).is_some_and(|fact| fact.loss().is_some())
+        self.scratch.facts.loss(self.steps[step as usize].output_seq).is_some()
     }
 
     fn join(&self, seqs: &[u64]) -> Json {
@@ -335,7 +344,7 @@ impl RunState {
                 list.push(',');
             }
             // An item that the operator skipped has no output.
-            list.push_str(self.fact(*seq).map_or("null", |fact| fact.json.as_str()));
+            list.push_str(self.scratch.facts.json(*seq).map_or("null", Json::as_str));
         }
         list.push(']');
         Json::trusted(list)
@@ -358,17 +367,33 @@ impl RunState {
 }
 
 /// What a `foreach` goes over must be a list of bounded length.
-pub(super) fn list_of(value: Value, limits: &Limits) -> Result<Vec<Arc<Value>>, ErrorInfo> {
+pub(super) fn list_of(value: &Value, limits: &Limits) -> Result<List, ErrorInfo> {
     match value {
-        Value::Array(items) if items.len() <= limits.foreach_items => Ok(items.into_iter().map(Arc::new).collect()),
+        Value::Array(items) if items.len() <= limits.foreach_items => Ok(List::of(items)),
         Value::Array(items) => Err(ErrorInfo::fatal(
             "too_many_items",
             format!("foreach yields {} items, the limit is {}; split the list", items.len(), limits.foreach_items),
         )),
-        other => Err(ErrorInfo::fatal("not_a_list", format!("foreach must yield a list, this is {}", kind_of(&other)))),
+        other => Err(ErrorInfo::fatal("not_a_list", format!("foreach must yield a list, this is {}", kind_of(other)))),
     }
 }
 
+/// Values are read where they take no more of the memory than one step may.
+fn fits_in_memory(bytes: usize) -> Result<(), NoValue> {
+    if bytes <= MOST_READ {
+        return Ok(());
+    }
+    Err(NoValue::Failed(ErrorInfo::fatal(
+        VALUES_TOO_LARGE,
+        format!(
+            "the values that the expressions of this step read take more than {} MiB of memory; let the steps before it \
+             return less, or references to their data",
+            MOST_READ >> 20
+        ),
+    )))
+}
+
+#[derive(Clone, Copy)]
 enum Output {
     Null,
     Of(u64),

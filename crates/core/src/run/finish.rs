@@ -8,6 +8,8 @@ use crate::json::Json;
 use crate::plan::StepIndex;
 use crate::status::RunStatus;
 
+/// A list of a `foreach` step that takes more than this is worked out again for the next batch.
+const LIST_BYTES: usize = 8 * 1024 * 1024;
 /// A state that holds more than this many bytes of outputs and payloads forgets them.
 const FACT_BYTES: usize = 1024 * 1024;
 
@@ -141,11 +143,17 @@ impl RunState {
 
     /// Forgets what can be read again from the log, if it is much. Only for a state whose events are all stored.
     pub fn trim(&mut self) {
-        if self.scratch.fact_bytes > FACT_BYTES {
+        if self.scratch.facts.weight() + self.scratch.artifact_bytes > FACT_BYTES {
             self.scratch.facts.clear();
             self.scratch.artifacts.clear();
-            self.scratch.fact_bytes = 0;
+            self.scratch.artifact_bytes = 0;
             self.scratch.items.clear();
         }
+        self.scratch.items.retain(|_, list| list.weight() <= LIST_BYTES);
+    }
+
+    /// At the end of a decision.
+    pub(super) fn forget_large_values(&mut self) {
+        self.scratch.facts.forget_large_values();
     }
 }

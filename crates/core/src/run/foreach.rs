@@ -9,7 +9,7 @@ use crate::status::SkipReason;
 impl Decider<'_> {
     pub(super) fn begin_items(&mut self, step: StepRef) -> Result<(), NoValue> {
         let list = self.state.items_of(step.step, self.context.limits)?;
-        let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(list.count()).unwrap_or(u32::MAX);
         self.state.scratch.items.insert(step.step, list);
         let (logical, engine) = self.attempts_of_start(step);
         let started = Started { items: Some(count), ..Started::default() };

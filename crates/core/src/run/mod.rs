@@ -18,6 +18,7 @@ mod cache;
 mod checkpoint;
 mod child;
 mod evaluate;
+mod facts;
 mod finish;
 mod flight;
 mod foreach;
@@ -519,6 +520,7 @@ impl<'a> Decider<'a> {
         self.land_if_held_up();
         self.decision.missing.sort_unstable();
         self.decision.missing.dedup();
+        self.state.forget_large_values();
         let asks = !self.decision.missing.is_empty() || !self.decision.cache.is_empty();
         self.decision.more = !asks && self.state.goes_on();
         if let Some(illegal) = self.broken {

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::TaskRef;
 use super::cache::{Begun, Looking};
+use super::facts::{Facts, List};
 use super::items::Items;
 use super::upstream::Upstream;
 use crate::artifact::Artifact;
@@ -95,10 +96,10 @@ pub struct RunState {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scratch {
     /// Values that events carry, by sequence number. May be forgotten at any time and is asked for when needed.
-    pub(super) facts: HashMap<u64, Fact>,
+    pub(super) facts: Facts,
     /// The artifacts of results, by the sequence numbers of the events that carry them; the same goes for these.
     pub(super) artifacts: HashMap<u64, Arc<Value>>,
-    pub(super) fact_bytes: usize,
+    pub(super) artifact_bytes: usize,
     /// What the items of `foreach` steps left, in one hash.
     pub(super) digests: BTreeMap<StepIndex, Option<Digest>>,
     /// Became ready by the events applied since the last look.
@@ -110,7 +111,7 @@ pub(super) struct Scratch {
     pub(super) gone: Vec<(StepRef, bool)>,
     pub(super) run_value: OnceLock<Arc<Value>>,
     /// The lists of the `foreach` steps whose items are being handed out.
-    pub(super) items: BTreeMap<StepIndex, Vec<Arc<Value>>>,
+    pub(super) items: BTreeMap<StepIndex, List>,
     /// What evaluating has cost in the decision under way, in bytes and work.
     pub(super) spent: u64,
     /// Ready steps that are looked at in the next decision, as this one has done enough.
@@ -129,36 +130,6 @@ pub(super) struct Scratch {
     pub(super) unasked: VecDeque<StepRef>,
     /// Nothing of this happens; so no failure keeps the rest from being looked at.
     pub(super) preview: bool,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Fact {
-    pub(super) json: Json,
-    value: OnceLock<Result<Arc<Value>, String>>,
-    /// It was somewhere else, and is gone.
-    lost: bool,
-}
-
-impl Fact {
-    pub(super) fn new(json: Json) -> Fact {
-        Fact { json, value: OnceLock::new(), lost: false }
-    }
-
-    fn lost(reason: String) -> Fact {
-        Fact { json: Json::null(), value: OnceLock::from(Err(reason)), lost: true }
-    }
-
-    /// Why it can never be had again.
-    pub(super) fn loss(&self) -> Option<&str> {
-        self.value.get().filter(|_| self.lost)?.as_ref().err().map(String::as_str)
-    }
-
-    /// What the text means, or why it means nothing to us: text can be well-formed JSON and still hold a number that is
-    /// out of range or half of a surrogate pair.
-    pub(super) fn value(&self) -> Result<&Arc<Value>, &str> {
-        let read = || serde_json::from_str(self.json.as_str()).map(Arc::new).map_err(|error| error.to_string());
-        self.value.get_or_init(read).as_ref().map_err(String::as_str)
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -494,16 +465,12 @@ impl RunState {
 
     /// Tells the state what an event carries: its output, payload or signal. Facts never change.
     pub fn learn(&mut self, seq: u64, json: Json) {
-        self.scratch.fact_bytes += json.len();
-        if let Some(old) = self.scratch.facts.insert(seq, Fact::new(json)) {
-            self.scratch.fact_bytes -= old.json.len();
-        }
+        self.scratch.facts.learn(seq, json);
     }
 
     /// Tells the state that what an event carries was somewhere else and is gone. Whoever needs it fails.
     pub fn learn_lost(&mut self, seq: u64, reason: String) {
-        self.learn(seq, Json::null());
-        self.scratch.facts.insert(seq, Fact::lost(reason));
+        self.scratch.facts.learn_lost(seq, reason);
     }
 
     /// Tells the state of a plan that its log goes on with.
@@ -522,8 +489,9 @@ impl RunState {
             + self.upstream.recorded.values().flatten().map(Artifact::weight).sum::<usize>()
             + 2 * self.scratch.cache.len() * 64
             + (self.scratch.led.len() + self.scratch.awaited.len()) * 96
-            + self.scratch.fact_bytes
-            + self.scratch.facts.len() * 96
+            + self.scratch.artifact_bytes
+            + self.scratch.facts.weight()
+            + self.scratch.items.values().map(List::weight).sum::<usize>()
             + 4096
     }
 }

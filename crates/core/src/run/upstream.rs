@@ -82,7 +82,7 @@ impl RunState {
     pub fn learn_artifacts<'a>(&mut self, seq: u64, artifacts: impl IntoIterator<Item = &'a Artifact>) {
         let (value, bytes) = value_of(artifacts);
         if self.scratch.artifacts.insert(seq, Arc::new(value)).is_none() {
-            self.scratch.fact_bytes += bytes;
+            self.scratch.artifact_bytes += bytes;
         }
     }
 

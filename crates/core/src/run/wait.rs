@@ -34,7 +34,7 @@ impl Decider<'_> {
         let payload = match buffered {
             None => None,
             Some(seq) => {
-                let json = self.state.fact(seq).map(|fact| fact.json.clone());
+                let json = self.state.scratch.facts.json(seq).cloned();
                 Some((seq, json.ok_or(NoValue::Missing(vec![seq]))?))
             }
         };
