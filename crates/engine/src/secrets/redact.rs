@@ -3,13 +3,15 @@
 //! A value is searched for as it is, and as JSON, base64 and URLs write it; one of several lines also line by line. What is
 //! changed in any other way, or comes in pieces, is not found.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use milepost_core::canonical::parse_strict;
+use serde::Deserializer as _;
+use serde::de::{IgnoredAny, Visitor};
 use serde_json::Value;
 
 /// What is shorter is found everywhere, so it is not searched for.
@@ -22,6 +24,8 @@ pub struct Redactor {
     patterns: AhoCorasick,
     /// What takes the place of each pattern.
     marks: Vec<String>,
+    /// The same as JSON writes it.
+    in_json: Vec<String>,
 }
 
 impl Redactor {
@@ -38,7 +42,8 @@ impl Redactor {
             return None;
         }
         let patterns = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(patterns);
-        Some(Redactor { patterns: patterns.expect("a few patterns of bounded size"), marks })
+        let in_json = marks.iter().map(|mark| in_json(mark)).collect();
+        Some(Redactor { patterns: patterns.expect("a few patterns of bounded size"), marks, in_json })
     }
 
     /// The text without secrets.
@@ -51,7 +56,7 @@ impl Redactor {
     }
 
     /// JSON without secrets in its texts and keys. `None`: there were none. A text that cannot be read as JSON is searched as
-    /// it stands.
+    /// it stands. It is never read into values: those take many times the memory of their text.
     #[must_use]
     pub fn json(&self, json: &str) -> Option<String> {
         // A value with characters that JSON may write in many ways is found once they are read.
@@ -59,22 +64,108 @@ impl Redactor {
         if is_plain {
             return None;
         }
-        let Ok(before) = serde_json::from_str::<Value>(json) else {
+        if serde_json::from_str::<IgnoredAny>(json).is_err() {
             return self.patterns.is_match(json).then(|| self.patterns.replace_all(json, &self.marks));
-        };
-        let after = self.value(before.clone());
-        // Of a key that comes twice only the last value was read, and the text has them all.
-        let is_all = || !self.patterns.is_match(json) && parse_strict(json, usize::MAX).is_ok();
-        (after != before || !is_all()).then(|| after.to_string())
+        }
+        let mut redacted = Redacted::default();
+        for text in Texts::of(json) {
+            if let Some(found) = self.text_of_json(&json[text.clone()]) {
+                redacted.put(json, text, &found);
+            }
+        }
+        redacted.whole(json)
     }
 
-    fn value(&self, value: Value) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.text(text)),
-            Value::Array(items) => items.into_iter().map(|item| self.value(item)).collect(),
-            Value::Object(map) => map.into_iter().map(|(key, value)| (self.text(key), self.value(value))).collect(),
-            other => other,
+    /// The same for one text or key, with its quotes.
+    fn text_of_json(&self, quoted: &str) -> Option<String> {
+        if !quoted.contains('\\') {
+            // Without its quotes: a value may begin with one.
+            let text = &quoted[1..quoted.len() - 1];
+            return self
+                .patterns
+                .is_match(text)
+                .then(|| format!("\"{}\"", self.patterns.replace_all(text, &self.in_json)));
         }
+        let text = unquoted(quoted);
+        self.patterns.is_match(&text).then(|| Value::String(self.patterns.replace_all(&text, &self.marks)).to_string())
+    }
+}
+
+/// What a text of JSON means. Half a character, which no reader takes, is a mark in its place.
+fn unquoted(quoted: &str) -> String {
+    struct Bytes;
+    impl Visitor<'_> for Bytes {
+        type Value = String;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text")
+        }
+
+        fn visit_bytes<E>(self, bytes: &[u8]) -> Result<String, E> {
+            Ok(String::from_utf8_lossy(bytes).into_owned())
+        }
+    }
+    let read = serde_json::Deserializer::from_str(quoted).deserialize_bytes(Bytes);
+    read.unwrap_or_else(|_| quoted.trim_matches('"').to_owned())
+}
+
+/// Where the texts and keys of well-formed JSON stand, with their quotes.
+struct Texts<'a> {
+    json: &'a [u8],
+    at: usize,
+}
+
+impl Texts<'_> {
+    fn of(json: &str) -> Texts<'_> {
+        Texts { json: json.as_bytes(), at: 0 }
+    }
+}
+
+impl Iterator for Texts<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let begin = self.at + self.json[self.at..].iter().position(|byte| *byte == b'"')?;
+        let mut end = begin + 1;
+        while *self.json.get(end)? != b'"' {
+            end += if self.json[end] == b'\\' { 2 } else { 1 };
+        }
+        self.at = end + 1;
+        Some(begin..self.at)
+    }
+}
+
+/// JSON with other texts in the place of some.
+#[derive(Default)]
+struct Redacted {
+    text: String,
+    /// So much of the text before is in it.
+    done: usize,
+    /// Keys that were replaced: no two of a map may be the same.
+    keys: HashMap<String, u32>,
+}
+
+impl Redacted {
+    fn put(&mut self, json: &str, at: Range<usize>, found: &str) {
+        self.text.push_str(&json[self.done..at.start]);
+        self.done = at.end;
+        if !json[at.end..].trim_start().starts_with(':') {
+            return self.text.push_str(found);
+        }
+        let count = self.keys.entry(found.to_owned()).or_default();
+        *count += 1;
+        match count {
+            1 => self.text.push_str(found),
+            _ => self.text.push_str(&format!("{} {count}\"", &found[..found.len() - 1])),
+        }
+    }
+
+    fn whole(mut self, json: &str) -> Option<String> {
+        if self.done == 0 {
+            return None;
+        }
+        self.text.push_str(&json[self.done..]);
+        Some(self.text)
     }
 }
 
@@ -190,16 +281,46 @@ mod tests {
     fn json_stays_json() {
         let redactor = redactor("12\"34ä");
         assert_eq!(redactor.json(r#"{"a": "fine", "n": 1234}"#), None);
-        for json in [r#"{"a": ["x 12\"34ä"]}"#, r#"{"a": ["x 12\u002234\u00E4"]}"#] {
-            assert_eq!(redactor.json(json).as_deref(), Some(r#"{"a":["x [redacted: KEY]"]}"#));
+        for json in [r#"{"a": ["x 12\"34ä"], "n": 1.50}"#, r#"{"a": ["x 12\u002234\u00E4"], "n": 1.50}"#] {
+            assert_eq!(redactor.json(json).as_deref(), Some(r#"{"a": ["x [redacted: KEY]"], "n": 1.50}"#));
         }
-        assert_eq!(redactor.json(r#"{"12\"34ä": 1}"#).as_deref(), Some(r#"{"[redacted: KEY]":1}"#));
-        for unreadable in [r#"{"s": "\ud800", "leak": "hunter2!"}"#, r#"{"n": 1e999, "leak": "hunter2!"}"#, "{hunter2!"]
-        {
-            let found = Redactor::new([("KEY", "hunter2!")].into_iter()).unwrap().json(unreadable).unwrap();
-            assert!(found.contains("[redacted: KEY]") && !found.contains("hunter2"), "{found}");
-        }
+        assert_eq!(redactor.json(r#"{"12\"34ä" : 1}"#).as_deref(), Some(r#"{"[redacted: KEY]" : 1}"#));
         let digits = Redactor::new([("PIN", "1234")].into_iter()).unwrap();
         assert_eq!(digits.json(r#"{"n": 123456}"#), None, "numbers are left alone");
+        assert_eq!(
+            digits.json(r#"["\\", 1234, "\\\"1234"]"#).as_deref(),
+            Some(r#"["\\", 1234, "\\\"[redacted: PIN]"]"#)
+        );
+    }
+
+    #[test]
+    fn a_value_that_begins_with_a_quote_leaves_the_quotes_of_json() {
+        let redactor = redactor("\"abcd");
+        assert_eq!(redactor.json(r#"["abcd", "x"]"#), None);
+        assert_eq!(redactor.json(r#"["\"abcd", "x"]"#).as_deref(), Some(r#"["[redacted: KEY]", "x"]"#));
+    }
+
+    #[test]
+    fn keys_that_were_replaced_stay_apart() {
+        let redactor = redactor("hunter2!");
+        let json = r#"{"hunter2!": "hunter2!", "a hunter2!": 2, "hunter\u0032!": 3}"#;
+        let expected = r#"{"[redacted: KEY]": "[redacted: KEY]", "a [redacted: KEY]": 2, "[redacted: KEY] 2": 3}"#;
+        assert_eq!(redactor.json(json).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn what_no_reader_takes_is_searched_all_the_same() {
+        let redactor = redactor("hunter2!");
+        for json in [
+            r#"{"s": "\ud800", "leak": "hunter2!"}"#,
+            r#"{"n": 1e999, "leak": "hunter2!"}"#,
+            r#"{"a": "hunter2!", "a": 1}"#,
+            r#"["\ud800 hunter\u0032!"]"#,
+            r#"{"leak": "hunter2!""#,
+            "{hunter2!",
+        ] {
+            let found = redactor.json(json).unwrap();
+            assert!(found.contains("[redacted: KEY]") && !found.contains("hunter"), "{found}");
+        }
     }
 }
