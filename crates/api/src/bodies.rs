@@ -4,7 +4,6 @@
 //! **Invariant:** no byte of a body is kept before there is room for it.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,8 +12,8 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::StatusCode;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt as _};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
+use milepost_engine::room::{Full, Place, Room};
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use crate::error::{Problem, Result};
 use crate::state::Settings;
@@ -23,66 +22,55 @@ use crate::state::Settings;
 pub(crate) const BODY_BYTES: usize = 8 * 1024 * 1024;
 /// Bodies up to this size are read at once: there are never more of them than connections.
 const SMALL_BYTES: usize = 4 * 1024;
-/// Room is given out in pieces.
-const PIECE_BYTES: usize = 4 * 1024;
-/// A body of unknown size takes room step by step.
-const STEP_BYTES: usize = 256 * 1024;
-/// How long a request waits for room.
-const WAIT_FOR_ROOM: Duration = Duration::from_secs(10);
 /// A body that arrives faster than this may take as long as it needs.
 const BYTES_PER_MS: u64 = 64;
 
 /// The room that bodies have.
 #[derive(Debug)]
 pub(crate) struct Bodies {
-    room: Arc<Semaphore>,
+    room: Room,
     /// Bytes of a worker's report at most, which may bring outputs.
     from_workers: usize,
     patience: Duration,
 }
 
-/// Room that a body takes, until the request is answered.
-#[derive(Debug, Default)]
-pub(crate) struct Room(Option<OwnedSemaphorePermit>);
-
 impl Bodies {
     pub(crate) fn new(settings: &Settings, large_output_bytes: usize) -> Bodies {
         let from_workers = BODY_BYTES.saturating_add(large_output_bytes);
-        let pieces = pieces(settings.body_bytes.max(from_workers)).min(Semaphore::MAX_PERMITS);
         Bodies {
-            room: Arc::new(Semaphore::new(pieces)),
+            room: Room::new(settings.body_bytes.max(from_workers)),
             from_workers,
             patience: Duration::from_millis(settings.body_ms),
         }
     }
 
     /// The request with its whole body, and the room which that takes.
-    pub(crate) async fn gather(&self, request: Request) -> Result<(Request, Room)> {
+    pub(crate) async fn gather(&self, request: Request) -> Result<(Request, Place)> {
         if request.body().is_end_stream() {
-            return Ok((request, Room::default()));
+            return Ok((request, Place::default()));
         }
         let most = match request.extensions().get::<MatchedPath>().map(MatchedPath::as_str) {
             // Nobody reads it.
-            None => return Ok((request, Room::default())),
-            Some("/api/v1/blobs" | "/api/v1/blobs/{digest}") => return Ok((request, Room::default())),
+            None => return Ok((request, Place::default())),
+            Some("/api/v1/blobs" | "/api/v1/blobs/{digest}") => return Ok((request, Place::default())),
             Some(path) if path.starts_with("/api/v1/tasks/") || path.starts_with("/api/v1/worker/") => {
                 self.from_workers
             }
             Some(_) => BODY_BYTES,
         };
         let (parts, body) = request.into_parts();
-        let mut room = Room::default();
-        let bytes = self.read(body, most, &mut room).await?;
-        Ok((Request::from_parts(parts, Body::from(bytes)), room))
+        let mut place = Place::default();
+        let bytes = self.read(body, most, &mut place).await?;
+        Ok((Request::from_parts(parts, Body::from(bytes)), place))
     }
 
-    async fn read(&self, body: Body, most: usize, room: &mut Room) -> Result<Bytes> {
+    async fn read(&self, body: Body, most: usize, place: &mut Place) -> Result<Bytes> {
         let size = body.size_hint().exact().map(|size| usize::try_from(size).unwrap_or(usize::MAX));
         if size.is_some_and(|size| size > most) {
             return Err(too_large());
         }
         if let Some(size) = size.filter(|size| *size > SMALL_BYTES) {
-            self.grow(room, size).await?;
+            self.room.take(place, size).await.map_err(full)?;
         }
         let mut pieces = Timed::new(body, self.patience);
         let mut whole = BytesMut::new();
@@ -96,36 +84,15 @@ impl Bodies {
                 return Err(too_large());
             }
             if size.is_none() {
-                self.grow(room, needed.next_multiple_of(STEP_BYTES)).await?;
+                self.room.grow(place, needed).await.map_err(full)?;
             }
             if whole.is_empty() {
-                whole.reserve(size.unwrap_or(STEP_BYTES).max(needed));
+                whole.reserve(size.unwrap_or(SMALL_BYTES).max(needed));
             }
             whole.extend_from_slice(&piece);
         }
         Ok(whole.freeze())
     }
-
-    /// Makes the room at least this large.
-    async fn grow(&self, room: &mut Room, bytes: usize) -> Result<()> {
-        let held = room.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let Some(more) = pieces(bytes).checked_sub(held).filter(|more| *more > 0) else { return Ok(()) };
-        let more = u32::try_from(more).unwrap_or(u32::MAX);
-        let taken = timeout(WAIT_FOR_ROOM, self.room.clone().acquire_many_owned(more)).await;
-        let Ok(Ok(taken)) = taken else {
-            let detail = "the requests under way leave no memory for this one; send it again in a moment";
-            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail));
-        };
-        match &mut room.0 {
-            Some(held) => held.merge(taken),
-            none => *none = Some(taken),
-        }
-        Ok(())
-    }
-}
-
-fn pieces(bytes: usize) -> usize {
-    bytes.div_ceil(PIECE_BYTES)
 }
 
 /// The pieces of a body, which must keep coming.
@@ -154,6 +121,10 @@ impl Timed {
         self.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
         Ok(piece)
     }
+}
+
+pub(crate) fn full(full: Full) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, Full::CODE, full.to_string())
 }
 
 fn too_large() -> Problem {

@@ -138,7 +138,7 @@ impl From<EngineError> for Problem {
             EngineError::UnknownSkills(_) | EngineError::Work(WorkError::TooLong(_)) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            EngineError::Work(WorkError::Busy) => StatusCode::SERVICE_UNAVAILABLE,
+            EngineError::Work(WorkError::Busy) | EngineError::Full(_) => StatusCode::SERVICE_UNAVAILABLE,
             EngineError::Work(WorkError::Panicked) => StatusCode::INTERNAL_SERVER_ERROR,
             EngineError::Definition(DefinitionError::MergeConflict(conflicts)) => {
                 let problem = Problem::new(StatusCode::CONFLICT, code, detail);

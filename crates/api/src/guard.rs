@@ -37,7 +37,7 @@ pub(crate) async fn guard(State(state): State<AppState>, request: Request, next:
     response
 }
 
-async fn admitted(state: &AppState, mut request: Request) -> Result<(Request, crate::bodies::Room)> {
+async fn admitted(state: &AppState, mut request: Request) -> Result<(Request, milepost_engine::room::Place)> {
     check_origin(state, &request)?;
     let is_open = is_open(request.uri().path());
     let token = if is_open { None } else { check_token(state, request.headers())? };

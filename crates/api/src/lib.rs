@@ -23,6 +23,7 @@ mod peers;
 mod readiness;
 mod routes;
 mod security;
+mod sending;
 mod serve;
 pub mod sockets;
 mod state;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use milepost_engine::Engine;
+use milepost_engine::room::Room;
 use tokio::sync::watch;
 
 use crate::bodies::Bodies;
@@ -14,6 +15,7 @@ use crate::metrics::Scrape;
 use crate::peers::Peers;
 use crate::readiness::DatabaseProbe;
 use crate::security::SecurityLog;
+use crate::sending::ANSWER_BYTES;
 use crate::streams::{Places, StreamPlace};
 use crate::tls::Tls;
 use crate::token::KnownToken;
@@ -104,6 +106,8 @@ pub struct AppState {
     pub(crate) scrape: Arc<Scrape>,
     pub(crate) database: Arc<DatabaseProbe>,
     pub(crate) bodies: Arc<Bodies>,
+    /// What answers take until they are sent.
+    pub(crate) answers: Room,
     pub(crate) streams: Arc<Places>,
     pub(crate) security: Arc<SecurityLog>,
     draining: Arc<watch::Sender<bool>>,
@@ -128,7 +132,8 @@ impl AppState {
         let streams = Places::new(settings.streams, settings.tokens.len());
         let (settings, scrape, database, security) =
             (Arc::new(settings), Arc::default(), Arc::default(), Arc::default());
-        AppState { engine, settings, scrape, database, bodies, streams, security, draining, sockets }
+        let answers = Room::new(ANSWER_BYTES);
+        AppState { engine, settings, scrape, database, bodies, answers, streams, security, draining, sockets }
     }
 
     /// From now on this server is not ready, and streams end.

@@ -36,6 +36,12 @@ impl Json {
         Ok(Json(Arc::from(raw.get())))
     }
 
+    /// Takes a text that a reader finds a value in.
+    #[must_use]
+    pub fn readable(text: &str) -> Option<Json> {
+        Json::parse(text).ok().filter(Json::is_readable)
+    }
+
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

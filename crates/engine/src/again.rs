@@ -21,7 +21,7 @@ const TRIES: usize = 3;
 /// An artifact is looked for under so many steps that it is not said to be of.
 const STEPS: usize = 64;
 /// So many events are read at once where a log is searched from its beginning.
-const PAGE: u32 = 1000;
+const PAGE: u32 = 200;
 
 /// What became of something with an id.
 pub(crate) enum Sent {

@@ -37,9 +37,10 @@ use crate::lookout::Lookout;
 use crate::outbox::{self, Outbox, OutboxConfig};
 use crate::plans::Plans;
 use crate::projector::{self, Projector, ProjectorHandle};
-use crate::push::{Hosts, PushConfig, Pusher};
+use crate::push::{Hosts, PushConfig, Pusher, room_for_answers};
 use crate::reaper::Reaper;
 use crate::retention::Retention;
+use crate::room::Room;
 use crate::secrets::{Secrets, SecretsConfig};
 use crate::skills::{BUILT_IN, BuiltInOptions, LogSink, SkillContext, SkillError, Skills};
 use crate::streams::{self, EventStream, Hub};
@@ -51,6 +52,8 @@ use crate::watch::Watchers;
 use crate::work::{self, Work, check_payload};
 use crate::workers::{LeaseKeeper, Leases, Puller, SeenWorkers};
 
+/// What answers to questions about runs take together.
+const ROOM_BYTES: usize = 320 * 1024 * 1024;
 /// What logs say that began a run.
 const VERSION: &str = concat!("milepost/", env!("CARGO_PKG_VERSION"));
 
@@ -182,6 +185,8 @@ pub struct Engine {
     pub(crate) artifacts: Arc<Artifacts>,
     pub(crate) clock: Arc<dyn Clock>,
     limits: Limits,
+    /// What answers to questions about runs take while they are made.
+    pub(crate) room: Room,
     pub(crate) inbox: Inbox,
     pub(crate) leases: Arc<Leases>,
     pub(crate) flights: Flights,
@@ -282,6 +287,7 @@ impl Engine {
             artifacts: artifacts.clone(),
             hosts: Arc::new(Hosts::new(config.push.per_host)),
             config: config.push,
+            answers: room_for_answers(artifacts.most_output()),
             client: OnceLock::new(),
         };
         let outbox = Outbox::new(outbox::Parts {
@@ -411,6 +417,7 @@ impl Engine {
             plans,
             artifacts,
             clock: config.clock,
+            room: Room::new(ROOM_BYTES),
             limits: config.limits,
             inbox,
             leases,

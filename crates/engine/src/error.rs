@@ -9,6 +9,7 @@ use milepost_store::rows::Stuck;
 
 use crate::care::stuck_reason;
 use crate::definitions::{DefinitionError, DefinitionErrorKind};
+use crate::room::Full;
 use crate::work::WorkError;
 
 /// What a caller is told when the store refuses what the caller sent. The log of the process has the store's own words.
@@ -53,6 +54,8 @@ pub enum EngineError {
     #[error(transparent)]
     Work(#[from] WorkError),
     #[error(transparent)]
+    Full(#[from] Full),
+    #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Blobs(#[from] BlobError),
@@ -92,6 +95,7 @@ impl EngineError {
             EngineError::Store(StoreError::Unavailable(_) | StoreError::DiskFull(_))
                 | EngineError::Blobs(BlobError::Unavailable(_))
                 | EngineError::Work(WorkError::Busy)
+                | EngineError::Full(_)
         ) || matches!(self, EngineError::Definition(error) if error.kind() == DefinitionErrorKind::Busy)
     }
 
@@ -112,6 +116,7 @@ impl EngineError {
             EngineError::NoSuchWorkflow(_) => "unknown_workflow",
             EngineError::UnknownSkills(_) => "unknown_skill",
             EngineError::Work(error) => error.code(),
+            EngineError::Full(_) => Full::CODE,
             EngineError::Store(StoreError::Unavailable(_)) => "store_unavailable",
             EngineError::Blobs(_) => "blobs_unavailable",
             EngineError::Store(StoreError::DiskFull(_)) => "disk_full",

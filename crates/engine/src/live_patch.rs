@@ -25,7 +25,7 @@ use crate::work::{Lane, weight};
 
 /// Each time somebody else's patch came first.
 const TRIES: usize = 50;
-const PAGE: u32 = 1000;
+const PAGE: u32 = 200;
 
 /// How a run is to be patched.
 #[derive(Clone, Debug, Default)]

@@ -21,10 +21,16 @@ use crate::engine::{Engine, gap_now};
 use crate::error::EngineError;
 use crate::plans::Plans;
 use crate::projector::{CaughtUp, Projection, catch_up, followed};
+use crate::room::{Held, Place, Room};
 use crate::view::{
     Carried, DEFINITION, RunSummary, RunView, Stale, StepView, StuckView, over_with, run_view, step_view,
     unseen_run_view,
 };
+
+/// Outputs that are read at once.
+const OUTPUTS: usize = 64;
+/// How often a value is in memory while an answer is made: read, as part of a list, as part of the run's output, and as text.
+const COPIES: usize = 6;
 
 impl Engine {
     /// A run as it is now.
@@ -32,6 +38,14 @@ impl Engine {
     /// # Errors
     /// There is no such run, or it cannot be read.
     pub async fn run(&self, run: RunId) -> Result<RunView, EngineError> {
+        Ok(self.run_held(run).await?.it)
+    }
+
+    /// The same with the room that it takes, for those who answer many at once.
+    ///
+    /// # Errors
+    /// As [`Engine::run`]; or there was no room for a while.
+    pub async fn run_held(&self, run: RunId) -> Result<Held<RunView>, EngineError> {
         self.reader().now(self.org, run).await
     }
 
@@ -40,6 +54,14 @@ impl Engine {
     /// # Errors
     /// There is no such run, it has no such event, or it cannot be read.
     pub async fn run_at(&self, run: RunId, seq: u64) -> Result<RunView, EngineError> {
+        Ok(self.run_at_held(run, seq).await?.it)
+    }
+
+    /// The same with the room that it takes.
+    ///
+    /// # Errors
+    /// As [`Engine::run_at`]; or there was no room for a while.
+    pub async fn run_at_held(&self, run: RunId, seq: u64) -> Result<Held<RunView>, EngineError> {
         self.reader().at(self.org, run, seq).await
     }
 
@@ -62,7 +84,7 @@ impl Engine {
     }
 
     fn reader(&self) -> Reader<'_> {
-        Reader { store: &*self.store, plans: &self.plans }
+        Reader { store: &*self.store, plans: &self.plans, room: &self.room }
     }
 }
 
@@ -77,16 +99,19 @@ pub async fn read_run(
     run: RunId,
 ) -> Result<RunView, EngineError> {
     let plans = Plans::of_store(store, blobs);
-    Reader { store: &**store, plans: &plans }.now(org, run).await
+    let room = Room::new(usize::MAX);
+    Ok(Reader { store: &**store, plans: &plans, room: &room }.now(org, run).await?.it)
 }
 
 struct Reader<'a> {
     store: &'a dyn Store,
     plans: &'a Plans,
+    /// What answers take while they are made.
+    room: &'a Room,
 }
 
 impl Reader<'_> {
-    async fn now(&self, org: OrgId, run: RunId) -> Result<RunView, EngineError> {
+    async fn now(&self, org: OrgId, run: RunId) -> Result<Held<RunView>, EngineError> {
         let rows = self.store.read_run(org, run).await?.ok_or(EngineError::NoSuchRun(run))?;
         let mut carried = Carried::default();
         if rows.head.stuck.is_some() {
@@ -103,7 +128,7 @@ impl Reader<'_> {
                 return Err(EngineError::NoSuchRun(run));
             };
             view.summary.stuck = stuck_of(&rows.head);
-            return Ok(view);
+            return Ok(Held { it: view, place: Place::default() });
         }
         let plan = self.plans.by_hash(org, rows.head.plan_hash).await?;
         rows.carrying.iter().chain(&rows.tail).for_each(|row| keep(&mut carried, row));
@@ -123,7 +148,7 @@ impl Reader<'_> {
         self.view(&rows.head, &plan, read, carried, &rows.artifacts).await
     }
 
-    async fn at(&self, org: OrgId, run: RunId, seq: u64) -> Result<RunView, EngineError> {
+    async fn at(&self, org: OrgId, run: RunId, seq: u64) -> Result<Held<RunView>, EngineError> {
         let head = self.head(org, run).await?;
         if seq == 0 || seq > head.last_seq {
             return Err(EngineError::NoSuchEvent { run, seq, last_seq: head.last_seq });
@@ -141,7 +166,7 @@ impl Reader<'_> {
         let until = read.gap.map_or(seq, |gap| gap - 1);
         let artifacts = all(self.store, org, run, None, until).await?;
         let mut view = self.view(&head, &plan, read, carried, &artifacts).await?;
-        view.summary.steps_total = plan.steps_total();
+        view.it.summary.steps_total = plan.steps_total();
         Ok(view)
     }
 
@@ -207,17 +232,17 @@ impl Reader<'_> {
         read: CaughtUp,
         mut carried: Carried,
         artifacts: &[ArtifactRow],
-    ) -> Result<RunView, EngineError> {
+    ) -> Result<Held<RunView>, EngineError> {
         let CaughtUp { mut projection, gap } = read;
         if projection.snapshot().is_none() {
             // It was forgotten while it was being read, or its first event is missing.
             projection = Projection::of_head(&self.head(head.org, head.run).await?, plan);
         }
-        self.read_carried(head, &projection, &mut carried).await?;
+        let place = self.read_carried(head, &projection, &mut carried).await?;
         match run_view(plan, &projection, &carried, artifacts) {
-            Some(mut view) => {
-                view.summary.stale = Stale::at(gap);
-                Ok(view)
+            Some(mut it) => {
+                it.summary.stale = Stale::at(gap);
+                Ok(Held { it, place })
             }
             None => Err(EngineError::NoSuchRun(head.run)),
         }
@@ -251,20 +276,27 @@ impl Reader<'_> {
         }
     }
 
-    /// The payload and the outputs, where they were not on the way.
+    /// The payload and the outputs, where they were not on the way: as many as an answer shows. Answers the room for it.
     async fn read_carried(
         &self,
         head: &HeadRow,
         projection: &Projection,
         carried: &mut Carried,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Place, EngineError> {
+        let mut place = Place::default();
+        self.room.grow(&mut place, COPIES * carried.bytes()).await?;
         let outputs = projection.steps().values().filter_map(|step| step.output_seq);
-        let seqs: Vec<u64> = outputs.chain([1]).filter(|seq| !carried.has(*seq)).collect();
-        if !seqs.is_empty() {
-            let rows = self.store.events_at(head.org, head.run, &seqs).await?;
+        let seqs: Vec<u64> = [1].into_iter().chain(outputs).filter(|seq| !carried.has(*seq)).collect();
+        for page in seqs.chunks(OUTPUTS) {
+            if carried.is_full() {
+                page.iter().for_each(|seq| carried.omit(*seq));
+                continue;
+            }
+            let rows = self.store.events_at(head.org, head.run, page).await?;
             rows.iter().for_each(|row| keep(carried, row));
+            self.room.grow(&mut place, COPIES * carried.bytes()).await?;
         }
-        Ok(())
+        Ok(place)
     }
 }
 

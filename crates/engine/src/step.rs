@@ -12,16 +12,14 @@ use milepost_core::time::Timestamp;
 use milepost_store::rows::HeadRow;
 use serde::Serialize;
 
-use crate::artifacts::{Artifacts, lost};
 use crate::committer::restore;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::reading::Reading;
 use crate::view::StepView;
 
 /// Events are read in pages of so many.
-const PAGE: u32 = 1000;
-/// Values that an input needs are asked for in so many rounds: the payload, then the outputs of steps and their items.
-const ROUNDS: usize = 5;
+const PAGE: u32 = 200;
 
 /// A step with its attempts.
 #[derive(Clone, Debug, Serialize)]
@@ -105,10 +103,11 @@ impl Engine {
         let plan = state.plan.clone();
         let step = state.find_step(step_id)?;
         let mut view = self.step_now(&loaded.head, &plan, step).await?;
+        let mut reading = self.reading();
         if view.output.is_none() && view.output_blob.is_none() && view.status == StepStatus::Completed {
-            view.output = learning(&self.artifacts, &mut state, |state| state.step_output(step)).await?;
+            view.output = reading.ask(&mut state, |state| state.step_output(step)).await?;
         }
-        let input = self.input_of(&mut state, step, view.input_hash).await?;
+        let input = self.input_of(&mut reading, &mut state, step, view.input_hash).await?;
         let events = self.events_of(&loaded.head, &plan, step).await?;
         let depends_on = plan.step(step.step).depends_on.iter().map(|step| plan.step(*step).id.to_string()).collect();
         Ok(StepDetail {
@@ -120,16 +119,21 @@ impl Engine {
         })
     }
 
+    pub(crate) fn reading(&self) -> Reading<'_> {
+        Reading::new(&self.artifacts, &self.room, self.limits())
+    }
+
     /// The input that a step began with. Shown only if it is certain to be the one: by its hash.
     async fn input_of(
         &self,
+        reading: &mut Reading<'_>,
         state: &mut RunState,
         step: StepRef,
         recorded: Option<Digest>,
     ) -> Result<Option<Json>, EngineError> {
         let Some(recorded) = recorded else { return Ok(None) };
         let limits = self.limits().for_what_was_let_in();
-        let input = learning(&self.artifacts, state, |state| state.resolved_input(step, &limits)).await?;
+        let input = reading.ask(state, |state| state.resolved_input(step, &limits)).await?;
         Ok(input.filter(|input| input.hash == recorded).map(|input| input.json))
     }
 
@@ -154,32 +158,4 @@ impl Engine {
             }
         }
     }
-}
-
-/// Asks a state something, and reads what it lacks for the answer.
-pub(crate) async fn learning<T>(
-    artifacts: &Artifacts,
-    state: &mut RunState,
-    mut ask: impl FnMut(&mut RunState) -> Result<Option<T>, Vec<u64>>,
-) -> Result<Option<T>, EngineError> {
-    for _ in 0..ROUNDS {
-        let missing = match ask(state) {
-            Ok(answer) => return Ok(answer),
-            Err(missing) => missing,
-        };
-        for row in artifacts.store().events_at(state.org, state.run, &missing).await? {
-            if let Some(beyond) = codec::carried_beyond(&row) {
-                state.learn_artifacts(row.seq, beyond.result());
-            }
-            match (codec::carried_value(&row), codec::carried_blob(&row)) {
-                (Ok(Some(json)), _) => state.learn(row.seq, json),
-                (_, Some(blob)) => match artifacts.read_output(state.org, blob).await? {
-                    Some(json) => state.learn(row.seq, json),
-                    None => state.learn_lost(row.seq, lost(blob)),
-                },
-                _ => {}
-            }
-        }
-    }
-    Ok(None)
 }

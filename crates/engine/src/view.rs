@@ -1,6 +1,6 @@
 //! A run as somebody outside sees it: the projection, with what the log says beyond it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use milepost_core::artifact::BlobRef;
 use milepost_core::event::{ErrorInfo, StepRef};
@@ -131,6 +131,9 @@ pub struct StepView {
     /// Where the output is, if it is too large to be shown here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_blob: Option<BlobRef>,
+    /// It has an output, which is not shown here: together those of the run are too large.
+    #[serde(skip_serializing_if = "is_false")]
+    pub output_omitted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorInfo>,
     /// Files that it left.
@@ -231,24 +234,57 @@ fn read_error(json: Option<&Json>) -> Option<ErrorInfo> {
     serde_json::from_str(json?.as_str()).ok()
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// Bytes of outputs that one answer shows; each step shows its own.
+const SHOWN_BYTES: usize = 16 * 1024 * 1024;
+
 /// Where the definition of a run is among the values that its events carry; no event has that number.
 pub(crate) const DEFINITION: u64 = 0;
 
-/// What events carry, by sequence number.
+/// What events carry, by sequence number: as much of it as one answer shows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Carried {
     values: HashMap<u64, Option<Json>>,
+    bytes: usize,
+    /// Those that are left out.
+    omitted: HashSet<u64>,
     /// Where those are that are somewhere else.
     blobs: HashMap<u64, BlobRef>,
 }
 
 impl Carried {
     pub(crate) fn has(&self, seq: u64) -> bool {
-        self.values.contains_key(&seq)
+        self.values.contains_key(&seq) || self.omitted.contains(&seq)
     }
 
+    /// What the payload and the definition are made of is never left out.
     pub(crate) fn keep(&mut self, seq: u64, value: Option<Json>) {
+        let bytes = value.as_ref().map_or(0, Json::len);
+        if seq > 1 && self.bytes + bytes > SHOWN_BYTES {
+            return self.omit(seq);
+        }
+        self.bytes += bytes;
         self.values.insert(seq, value);
+    }
+
+    pub(crate) fn omit(&mut self, seq: u64) {
+        self.omitted.insert(seq);
+    }
+
+    /// Bytes of what is kept.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        !self.omitted.is_empty()
+    }
+
+    fn omits(&self, row: &StepRow) -> bool {
+        row.output_seq.is_some_and(|seq| self.omitted.contains(&seq))
     }
 
     pub(crate) fn keep_blob(&mut self, seq: u64, blob: BlobRef) {
@@ -282,8 +318,9 @@ pub(crate) fn run_view(
         let mut view = step_view(plan, StepRef::whole(*index), row, carried, ended.then_some(SkipReason::Cancelled));
         if view.output.is_none() && view.status == StepStatus::Completed && plan.step(*index).foreach.is_some() {
             // A list with parts that are somewhere else is not shown at all.
-            let whole = items.iter().all(|row| carried.blob(row).is_none());
+            let whole = items.iter().all(|row| carried.blob(row).is_none() && !carried.omits(row));
             view.output = whole.then(|| join(items.iter().map(|row| output_of(row, carried))));
+            view.output_omitted = items.iter().any(|row| carried.omits(row));
         }
         view.artifacts = files.remove(id.as_str()).unwrap_or_default();
         steps.push(view);
@@ -296,7 +333,9 @@ pub(crate) fn run_view(
             steps.push(view);
         }
     }
-    let output = (snapshot.status == RunStatus::Completed).then(|| last_outputs(plan, &steps));
+    // An output with parts that are left out would be another.
+    let shown = snapshot.status == RunStatus::Completed && !is_omitted(plan, &steps);
+    let output = shown.then(|| last_outputs(plan, &steps));
     let payload = carried.value(1).unwrap_or_else(Json::null);
     let definition = carried.value(DEFINITION);
     Some(RunView { summary: RunSummary::from(snapshot), definition, payload, output, artifacts, steps })
@@ -337,6 +376,7 @@ fn row_view(row: &StepRow, carried: &Carried) -> StepView {
         input_hash: row.input_hash,
         output: output_of(row, carried),
         output_blob: carried.blob(row),
+        output_omitted: carried.omits(row),
         error: read_error(row.error.as_ref()),
         artifacts: Vec::new(),
         started_at: row.started_at,
@@ -377,6 +417,12 @@ fn join(outputs: impl Iterator<Item = Option<Json>>) -> Json {
     let texts: Vec<String> =
         outputs.map(|output| output.map_or_else(|| "null".to_owned(), |json| json.as_str().to_owned())).collect();
     Json::trusted(format!("[{}]", texts.join(",")))
+}
+
+/// Whether the output of a last step is left out.
+fn is_omitted(plan: &Plan, steps: &[StepView]) -> bool {
+    let last = |id: &str| plan.last_steps.iter().any(|index| *plan.step(*index).id == *id);
+    steps.iter().any(|step| step.output_omitted && last(&step.step_id))
 }
 
 /// Outputs are text already and are not read again.
@@ -424,6 +470,7 @@ pub(crate) fn step_view(
         input_hash: row.and_then(|row| row.input_hash),
         output: row.and_then(|row| output_of(row, carried)),
         output_blob: row.and_then(|row| carried.blob(row)),
+        output_omitted: row.is_some_and(|row| carried.omits(row)),
         error: row.and_then(|row| read_error(row.error.as_ref())),
         artifacts: Vec::new(),
         started_at,

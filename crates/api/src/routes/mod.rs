@@ -32,6 +32,7 @@ use crate::doorway;
 use crate::error::Problem;
 use crate::guard::guard;
 use crate::openapi;
+use crate::sending;
 use crate::state::AppState;
 
 /// The calls of the API, with their description.
@@ -70,6 +71,7 @@ pub fn router(state: AppState) -> Router {
         .method_not_allowed_fallback(|| async { wrong_method() })
         // The guard has gathered the body, up to its limit.
         .layer(DefaultBodyLimit::disable())
+        .layer(middleware::from_fn_with_state(state.clone(), sending::hold))
         .layer(CompressionLayer::new().compress_when(compressed))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(state.clone(), guard))

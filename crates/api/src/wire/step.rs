@@ -49,6 +49,9 @@ pub(crate) struct Step {
     /// Where the output is, if it is too large to be shown: there is no `output` then, and `GET /blobs/sha256:…` has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     output_blob: Option<BlobRef>,
+    /// It has an output, which is not shown here, as together those of the run are too large: the step alone shows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_omitted: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorInfo>,
     /// Files that it left.
@@ -76,6 +79,7 @@ impl From<view::StepView> for Step {
             input_hash: step.input_hash.map(|hash| hash.to_string()),
             output: step.output,
             output_blob: step.output_blob.map(BlobRef::from),
+            output_omitted: step.output_omitted.then_some(true),
             error: step.error.map(ErrorInfo::from),
             artifacts: step.artifacts.into_iter().map(Artifact::from).collect(),
             started_at: step.started_at.map(|at| at.to_string()),

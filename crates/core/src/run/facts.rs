@@ -78,6 +78,11 @@ impl Facts {
         self.by_seq.get_mut(&seq).map_or(0, Fact::memory)
     }
 
+    /// The same of all of them; those that do not fit are never read at once.
+    pub(super) fn memory_of_all(&mut self) -> usize {
+        self.by_seq.values_mut().map(Fact::memory).sum::<usize>().min(MOST_READ)
+    }
+
     /// What the text means, or why it means nothing to us: text can be well-formed JSON and still hold a number that is out
     /// of range or half of a surrogate pair. Whoever asks has seen to it that all that is read at once fits.
     pub(super) fn value(&mut self, seq: u64) -> Option<Result<Arc<Value>, String>> {

@@ -81,6 +81,12 @@ impl RunState {
         }
     }
 
+    /// What the values that it has at hand take of the memory once they are read.
+    #[must_use]
+    pub fn memory_of_values(&mut self) -> usize {
+        self.scratch.facts.memory_of_all()
+    }
+
     /// The output of a whole step that has ended well.
     ///
     /// # Errors

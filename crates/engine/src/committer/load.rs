@@ -16,9 +16,7 @@ use super::states::{Entry, restore};
 use super::{Committer, Request, RequestKind};
 use crate::care::Standing;
 use crate::error::EngineError;
-
-/// So many events are read at once.
-const EVENTS: usize = 256;
+use crate::reading::{Budget, EVENTS};
 
 impl Committer {
     /// States that another node is known to have left behind are read again, if nothing of them is on its way.
@@ -170,7 +168,7 @@ impl Committer {
     pub(super) async fn learn(&mut self, org: OrgId, run: RunId, mut seqs: Vec<u64>, follow_ups: &mut FollowUps) {
         seqs.sort_unstable();
         seqs.dedup();
-        let mut budget = Budget::new(self.parts.limits.large_output_bytes);
+        let mut budget = Budget::new(&self.parts.limits);
         let (mut learned, mut lost) = (Vec::with_capacity(seqs.len()), 0);
         for page in seqs.chunks(EVENTS) {
             let rows = match self.parts.store.events_at(org, run, page).await {
@@ -185,11 +183,13 @@ impl Committer {
                     entry.state.learn_artifacts(row.seq, beyond.result());
                 }
                 match codec::carried_value(&row) {
-                    Ok(Some(json)) if budget.pay(json.len()) => learned.push((row.seq, json)),
-                    Ok(Some(_)) => {
-                        self.learn_too_much(run, row.seq);
-                        lost += 1;
-                    }
+                    Ok(Some(json)) => match budget.pay(json.len()) {
+                        Ok(()) => learned.push((row.seq, json)),
+                        Err(reason) => {
+                            self.learn_lost(run, row.seq, reason);
+                            lost += 1;
+                        }
+                    },
                     Ok(None) => match self.read_elsewhere(org, run, &row, &mut budget).await {
                         Ok(read) => {
                             lost += usize::from(read.is_none());
@@ -250,26 +250,19 @@ impl Committer {
         blob: BlobRef,
         budget: &mut Budget,
     ) -> Result<Option<Json>, EngineError> {
-        if !budget.pay(usize::try_from(blob.size_bytes).unwrap_or(usize::MAX)) {
-            self.learn_too_much(run, seq);
+        if let Err(reason) = budget.pay(usize::try_from(blob.size_bytes).unwrap_or(usize::MAX)) {
+            self.learn_lost(run, seq, reason);
             return Ok(None);
         }
         let read = self.parts.artifacts.read_output(org, blob).await?;
-        if read.is_none()
-            && let Some(entry) = self.states.get(run)
-        {
-            entry.state.learn_lost(seq, crate::artifacts::lost(blob));
+        if read.is_none() {
+            self.learn_lost(run, seq, crate::artifacts::lost(blob));
         }
         Ok(read)
     }
 
-    /// Not read, and the run is told so: who needs it fails, and can be told what to do.
-    fn learn_too_much(&mut self, run: RunId, seq: u64) {
-        let most = self.parts.limits.large_output_bytes;
+    fn learn_lost(&mut self, run: RunId, seq: u64, reason: String) {
         if let Some(entry) = self.states.get(run) {
-            let reason = format!(
-                "with what else is needed at once it has more than {most} bytes; let the steps return references to their data"
-            );
             entry.state.learn_lost(seq, reason);
         }
     }
@@ -280,22 +273,6 @@ impl Committer {
         let flying = self.in_flight.iter().flat_map(|flying| flying.events_of(run));
         let wanted = gathering.chain(flying).filter(|event| seqs.contains(&event.seq));
         wanted.filter_map(|event| Some((event.seq, event.output_blob()?))).collect()
-    }
-}
-
-/// How much one decision may have read.
-struct Budget(usize);
-
-impl Budget {
-    fn new(bytes: usize) -> Budget {
-        Budget(bytes)
-    }
-
-    /// Whether there is enough left.
-    fn pay(&mut self, bytes: usize) -> bool {
-        let left = self.0.checked_sub(bytes);
-        self.0 = left.unwrap_or(self.0);
-        left.is_some()
     }
 }
 

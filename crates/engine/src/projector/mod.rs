@@ -45,7 +45,7 @@ const CHUNK: usize = 32;
 const LARGE_CHUNK: usize = 128;
 /// Lag above this is worth an alert.
 const LAG_HIGH_MS: u64 = 5_000;
-const PAGE: u32 = 1000;
+const PAGE: u32 = 200;
 /// So many runs that are under way are kept in mind.
 const KEPT: usize = 20_000;
 /// How often a projection is made anew while somebody else writes it.

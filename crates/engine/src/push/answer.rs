@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::egress::explain;
 use crate::executor::check_output;
+use crate::room::{Place, Room};
 use crate::secrets::Redactor;
 use crate::workers::redacted;
 
@@ -37,13 +38,13 @@ impl Answer {
         Answer::Ended(Outcome::Failed(ErrorInfo::fatal(code, message)), Vec::new())
     }
 
-    /// Reads an answer, no more of it than may be kept, and keeps nothing that is secret.
+    /// Reads an answer, no more of it than may be kept and there is room for, and keeps nothing that is secret.
     pub(super) async fn read(
         mut response: Response,
         now: Timestamp,
-        limits: &Limits,
-        most_output: usize,
+        (limits, most_output): (&Limits, usize),
         redactor: Option<&Redactor>,
+        (room, place): (&Room, &mut Place),
     ) -> Answer {
         let (status, headers) = (response.status(), response.headers().clone());
         if status == StatusCode::ACCEPTED {
@@ -57,7 +58,12 @@ impl Answer {
         let mut body = Vec::new();
         loop {
             match response.chunk().await {
-                Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+                Ok(Some(chunk)) => {
+                    if let Err(full) = room.grow(place, body.len() + chunk.len()).await {
+                        return Answer::Again { error: full.to_string(), not_before: None, host_failed: false };
+                    }
+                    body.extend_from_slice(&chunk);
+                }
                 Ok(None) => break,
                 Err(error) => {
                     let error = format!("the answer broke off: {}", explain(error));

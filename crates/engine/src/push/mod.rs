@@ -38,9 +38,10 @@ use crate::error::EngineError;
 use crate::executor::leaving;
 use crate::outbox::{PushOrder, Tried};
 use crate::plans::Plans;
+use crate::reading::Reading;
+use crate::room::{Place, Room};
 use crate::secrets::{Redactor, Secrets};
 use crate::skills::SkillError;
-use crate::step::learning;
 use crate::workers::{Handed, Leases, Redacting, Standing, WorkerTask};
 use answer::Answer;
 pub use config::PushConfig;
@@ -50,6 +51,8 @@ use sign::Delivery;
 /// Who has the leases of steps that are pushed.
 pub(crate) const WORKER: &str = "push";
 
+/// What answers take together; one that is larger than the limits allow is never read to its end.
+const ANSWER_BYTES: usize = 256 * 1024 * 1024;
 /// How long to wait when the database cannot be reached.
 const STORE_AWAY: Duration = Duration::from_millis(250);
 
@@ -67,6 +70,8 @@ pub(crate) struct Pusher {
     pub(crate) artifacts: Arc<Artifacts>,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) config: PushConfig,
+    /// What answers take together until they are recorded, and what is read for inputs.
+    pub(crate) answers: Room,
     /// Built at the first request: most programs never make one.
     pub(crate) client: OnceLock<Result<reqwest::Client, String>>,
 }
@@ -89,6 +94,11 @@ pub(crate) enum Reported {
     Stale,
     /// This engine is about to end: somebody else has to see to it.
     Left,
+}
+
+/// For answers of which each may bring so large an output.
+pub(crate) fn room_for_answers(most_output: usize) -> Room {
+    Room::new(ANSWER_BYTES.max(2 * most_output))
 }
 
 impl Pusher {
@@ -132,8 +142,9 @@ impl Pusher {
                 return Ok(done(reported, "failed"));
             }
         };
+        let mut place = Place::default();
         let answer = tokio::select! {
-            answer = self.send(&push, &request, time) => answer,
+            answer = self.send(&push, &request, time, &mut place) => answer,
             stopped = self.stopped(order) => return Ok(stopped),
         };
         if let Answer::Again { host_failed: true, .. } = &answer {
@@ -219,7 +230,8 @@ impl Pusher {
         }
         let step = token.task.step;
         let limits = self.limits.for_what_was_let_in();
-        let input = learning(&self.artifacts, &mut state, |state| state.resolved_input(step, &limits)).await?;
+        let mut reading = Reading::new(&self.artifacts, &self.answers, &self.limits);
+        let input = reading.ask(&mut state, |state| state.resolved_input(step, &limits)).await?;
         let Some(input) = input else { return Ok(None) };
         let task = Task {
             task: token.task,
@@ -262,7 +274,7 @@ impl Pusher {
         Ok(Request { body: body::of(&task), task, keys, redactor })
     }
 
-    async fn send(&self, push: &Push, request: &Request, time: Duration) -> Answer {
+    async fn send(&self, push: &Push, request: &Request, time: Duration, place: &mut Place) -> Answer {
         let Request { task, body, keys, redactor } = request;
         let refused =
             |code: &str, message: String| Answer::Ended(Outcome::Failed(ErrorInfo::fatal(code, message)), Vec::new());
@@ -295,8 +307,9 @@ impl Pusher {
         }
         match request.body(body.clone()).send().await {
             Ok(response) => {
-                let most = self.artifacts.most_output();
-                Answer::read(response, self.clock.now(), &self.limits, most, redactor.as_deref()).await
+                let limits = (&self.limits, self.artifacts.most_output());
+                let room = (&self.answers, place);
+                Answer::read(response, self.clock.now(), limits, redactor.as_deref(), room).await
             }
             Err(error) if error.is_timeout() => again(format!("no answer within {} ms", time.as_millis())),
             Err(error) => match explain(error) {

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use milepost_core::json::Json;
 use milepost_core::secret::push_segment;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use super::placeholder::Filling;
 use super::{SkillError, Skills};
 use crate::egress::{Egress, explain, names_private_address};
+use crate::room::{Place, Room};
 
 /// More than this of an answer is not read.
 const BODY_BYTES: usize = 1024 * 1024;
+/// What answers that are being read may take together.
+const ROOM_BYTES: usize = 64 * BODY_BYTES;
 /// Larger headers of an answer are refused.
 const HEADER_BYTES: usize = 64 * 1024;
 /// How long a request may take, if the step does not say how long it may.
@@ -28,7 +31,23 @@ struct Input {
     url: String,
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    body: Option<Value>,
+    body: Option<Json>,
+}
+
+/// What the server answered.
+#[derive(Serialize)]
+struct Output {
+    status: u16,
+    headers: BTreeMap<String, String>,
+    body: Body,
+}
+
+/// JSON is passed on as it came: read into values it would take many times as much.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Body {
+    Json(Json),
+    Text(String),
 }
 
 impl Input {
@@ -50,7 +69,7 @@ impl Input {
         Ok(Input {
             url: filling.url(&self.url, "/url")?,
             headers: self.headers.into_iter().map(header).collect::<Result<_, SkillError>>()?,
-            body: self.body.map(|body| filling.value(body, "/body")).transpose()?,
+            body: self.body.map(|body| filling.json(body, "/body")).transpose()?,
             method: self.method,
         })
     }
@@ -64,8 +83,9 @@ pub(super) fn register(skills: &mut Skills, egress: &Egress) {
     // Built once, at the first call: most programs never make one.
     let client = Arc::new(OnceLock::new());
     let egress = Arc::new(egress.clone());
+    let room = Room::new(ROOM_BYTES);
     skills.add("http", move |context, mut input: Input| {
-        let (client, egress) = (client.clone(), egress.clone());
+        let (client, egress, room) = (client.clone(), egress.clone(), room.clone());
         async move {
             let client: &Result<reqwest::Client, String> = client.get_or_init(|| egress.client());
             let client = client.as_ref().map_err(|message| SkillError::new("http_failed", message))?;
@@ -74,7 +94,7 @@ pub(super) fn register(skills: &mut Skills, egress: &Egress) {
             input.pass_on(context.traceparent());
             // A step that says how long it may take is ended when that is over, whatever it does.
             let limit = context.timeout_ms.is_none().then_some(PATIENCE);
-            call(client, &egress, input, limit).await
+            call(client, &egress, &room, input, limit).await
         }
     });
 }
@@ -82,9 +102,10 @@ pub(super) fn register(skills: &mut Skills, egress: &Egress) {
 async fn call(
     client: &reqwest::Client,
     egress: &Egress,
+    room: &Room,
     input: Input,
     limit: Option<Duration>,
-) -> Result<Value, SkillError> {
+) -> Result<Output, SkillError> {
     let url = reqwest::Url::parse(&input.url)
         .map_err(|error| SkillError::fatal("bad_input", format!("`{}` is no URL: {error}", input.url)))?;
     let host = url.host_str().ok_or_else(|| SkillError::fatal("bad_input", "the URL has no host"))?;
@@ -102,8 +123,10 @@ async fn call(
     }
     request = match input.body {
         None => request,
-        Some(Value::String(text)) => request.body(text),
-        Some(value) => request.header("content-type", "application/json").body(value.to_string()),
+        Some(json) => match serde_json::from_str::<String>(json.as_str()) {
+            Ok(text) => request.body(text),
+            Err(_) => request.header("content-type", "application/json").body(json.as_str().to_owned()),
+        },
     };
     let response = request.send().await.map_err(failed)?;
     let status = response.status();
@@ -117,9 +140,9 @@ async fn call(
         .iter()
         .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
-    let body = read_body(response).await?;
+    let body = read_body(response, room).await?;
     if status.is_success() || status.is_redirection() {
-        return Ok(json!({ "status": status.as_u16(), "headers": headers, "body": body }));
+        return Ok(Output { status: status.as_u16(), headers, body });
     }
     let message = format!("the server answered {status}");
     // The caller's fault stays the caller's fault, except where it was told to come again.
@@ -127,8 +150,8 @@ async fn call(
     Err(SkillError { code: format!("http_{}", status.as_u16()), message, retryable: again })
 }
 
-async fn read_body(mut response: reqwest::Response) -> Result<Value, SkillError> {
-    let mut bytes = Vec::new();
+async fn read_body(mut response: reqwest::Response, room: &Room) -> Result<Body, SkillError> {
+    let (mut bytes, mut place) = (Vec::new(), Place::default());
     while let Some(chunk) = response.chunk().await.map_err(failed)? {
         if bytes.len() + chunk.len() > BODY_BYTES {
             return Err(SkillError::fatal(
@@ -136,9 +159,12 @@ async fn read_body(mut response: reqwest::Response) -> Result<Value, SkillError>
                 format!("the answer has more than {BODY_BYTES} bytes"),
             ));
         }
+        let needed = bytes.len() + chunk.len();
+        room.grow(&mut place, needed).await.map_err(|full| SkillError::new("http_failed", full.to_string()))?;
         bytes.extend_from_slice(&chunk);
     }
-    Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned())))
+    let text = String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+    Ok(Json::readable(&text).map_or_else(|| Body::Text(text), Body::Json))
 }
 
 fn failed(error: reqwest::Error) -> SkillError {

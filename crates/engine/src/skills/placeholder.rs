@@ -3,6 +3,7 @@
 //! **Invariant:** only what the document itself wrote is filled. A payload, an item or an output that looks like it stays as
 //! it is: whoever wrote it must not choose where secrets go.
 
+use milepost_core::json::Json;
 use milepost_core::secret::{Placeholders, placeholder};
 use serde_json::Value;
 
@@ -31,13 +32,18 @@ impl Filling<'_> {
     }
 
     /// The same for all texts in the value at a JSON pointer of the input.
-    pub(super) fn value(&self, mut value: Value, pointer: &str) -> Result<Value, SkillError> {
-        for (inside, offsets) in self.placeholders.below(pointer) {
+    pub(super) fn json(&self, json: Json, pointer: &str) -> Result<Json, SkillError> {
+        let mut below = self.placeholders.below(pointer).peekable();
+        if below.peek().is_none() {
+            return Ok(json);
+        }
+        let mut value = json.to_value();
+        for (inside, offsets) in below {
             if let Some(Value::String(text)) = value.pointer_mut(inside) {
                 *text = self.fill(text, offsets, |_, value| value.to_owned())?;
             }
         }
-        Ok(value)
+        Ok(Json::of(&value))
     }
 
     fn fill(&self, text: &str, offsets: &[usize], put: impl Fn(&str, &str) -> String) -> Result<String, SkillError> {
@@ -81,7 +87,9 @@ mod tests {
     /// The value at `/body`, with all that looks like a placeholder in the literal.
     fn filled(literal: &Value) -> Result<Value, SkillError> {
         let placeholders = Placeholders::of(&json!({ "body": literal }));
-        Filling { secrets: &secrets(), placeholders: &placeholders }.value(literal.clone(), "/body")
+        Filling { secrets: &secrets(), placeholders: &placeholders }
+            .json(Json::of(literal), "/body")
+            .map(|json| json.to_value())
     }
 
     fn filled_url(url: &str) -> String {
@@ -116,7 +124,8 @@ mod tests {
         for text in ["{{secret:KEY}}", "{{secret:OTHER}}"] {
             assert_eq!(filling.text(text, "/headers/a").unwrap(), text);
             assert_eq!(filling.url(text, "/url").unwrap(), text);
-            assert_eq!(filling.value(json!({"a": text}), "/body").unwrap(), json!({"a": text}));
+            let body = Json::of(&json!({ "a": text }));
+            assert_eq!(filling.json(body.clone(), "/body").unwrap(), body);
         }
     }
 }

@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
 use milepost_core::artifact::NewArtifact;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use milepost_core::json::Json;
+use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{ChildStderr, ChildStdout, Command};
 
@@ -27,14 +27,22 @@ struct Input {
     #[serde(default)]
     env: BTreeMap<String, String>,
     cwd: Option<String>,
-    stdin: Option<Value>,
+    stdin: Option<Json>,
+}
+
+/// The last line that a program wrote: JSON, or a text.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Output {
+    Json(Json),
+    Text { stdout: String },
 }
 
 pub(super) fn register(skills: &mut Skills) {
     skills.add("shell", |context, input: Input| run(context, input));
 }
 
-async fn run(context: SkillContext, input: Input) -> Result<Value, SkillError> {
+async fn run(context: SkillContext, input: Input) -> Result<Output, SkillError> {
     let left = Left::new(&context)?;
     let mut child = command(&context, &input, &left)?
         .spawn()
@@ -42,8 +50,8 @@ async fn run(context: SkillContext, input: Input) -> Result<Value, SkillError> {
     let _guard = ProcessGroup(child.id());
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
-        if let (Some(mut pipe), Some(value)) = (stdin, &input.stdin) {
-            let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+        if let (Some(mut pipe), Some(json)) = (stdin, &input.stdin) {
+            let text = serde_json::from_str(json.as_str()).unwrap_or_else(|_| json.as_str().to_owned());
             // A program that does not read its input is no error.
             let _ = pipe.write_all(text.as_bytes()).await;
         }
@@ -63,8 +71,10 @@ async fn run(context: SkillContext, input: Input) -> Result<Value, SkillError> {
     }
     left.attach(&context).await?;
     match out.back() {
-        None => Ok(json!({ "stdout": "" })),
-        Some(Line::Whole(last)) => Ok(serde_json::from_str(last).unwrap_or_else(|_| json!({ "stdout": last }))),
+        None => Ok(Output::Text { stdout: String::new() }),
+        Some(Line::Whole(last)) => {
+            Ok(Json::readable(last).map_or_else(|| Output::Text { stdout: last.to_owned() }, Output::Json))
+        }
         Some(Line::Cut(_)) => Err(SkillError::fatal(
             "output_too_large",
             format!(

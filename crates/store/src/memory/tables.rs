@@ -217,8 +217,9 @@ impl Tables {
         let projection = snapshot.map(|snapshot| (snapshot, self.steps_of(key).cloned().collect::<Vec<_>>()));
         let tail = of_run(&self.events, key).filter(|(seq, _)| *seq > after).map(|(_, event)| event.clone());
         let tail = tail.take(RunRows::TAIL as usize).collect();
-        let seqs = projection.iter().flat_map(|(_, steps)| steps.iter().filter_map(|step| step.output_seq).chain([1]));
-        let carrying = seqs.filter_map(|seq| self.events.get(&(key, seq)).cloned()).collect();
+        let outputs = |steps: &[StepRow]| steps.iter().filter_map(|step| step.output_seq).collect::<Vec<u64>>();
+        let seqs = projection.iter().flat_map(|(_, steps)| [1].into_iter().chain(outputs(steps)));
+        let carrying = seqs.take(RunRows::CARRYING).filter_map(|seq| self.events.get(&(key, seq)).cloned()).collect();
         let artifacts = self.artifacts.of_run(key).cloned().collect();
         let events = of_run(&self.events, key).count() as u64;
         let stale_from = self.stale.get(&key).copied();

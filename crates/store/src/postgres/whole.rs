@@ -76,9 +76,10 @@ fn carrying() -> String {
         "SELECT {EVENT} FROM (
              SELECT 1 AS seq FROM run_snapshots AS s WHERE s.org_id = $1 AND s.run_id = $2
              UNION ALL
-             SELECT t.output_seq FROM run_steps AS t
-             WHERE t.run_id = $2 AND t.org_id = $1 AND t.output_seq IS NOT NULL
-         ) AS q JOIN run_events AS e ON e.run_id = $2 AND e.org_id = $1 AND e.run_seq = q.seq"
+             (SELECT t.output_seq FROM run_steps AS t
+              WHERE t.run_id = $2 AND t.org_id = $1 AND t.output_seq IS NOT NULL LIMIT {})
+         ) AS q JOIN run_events AS e ON e.run_id = $2 AND e.org_id = $1 AND e.run_seq = q.seq",
+        RunRows::CARRYING - 1
     )
 }
 

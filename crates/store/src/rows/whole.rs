@@ -12,7 +12,8 @@ pub struct RunRows {
     pub projection: Option<(SnapshotRow, Vec<StepRow>)>,
     /// The log after the projection, in order; the first [`RunRows::TAIL`] of it.
     pub tail: Vec<EventRow>,
-    /// Of the log up to the projection, in any order: the first event, and those that carry the outputs of its steps.
+    /// Of the log up to the projection, in any order: the first event, and those that carry the outputs of its steps; the
+    /// first [`RunRows::CARRYING`] of them.
     pub carrying: Vec<EventRow>,
     /// How many events its log holds; fewer than the head says if there is a gap.
     pub events: u64,
@@ -24,5 +25,7 @@ pub struct RunRows {
 
 impl RunRows {
     /// More of the log than this is read page by page.
-    pub const TAIL: u32 = 1000;
+    pub const TAIL: u32 = 200;
+    /// More outputs than this are read by whoever wants them.
+    pub const CARRYING: usize = 64;
 }

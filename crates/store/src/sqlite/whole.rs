@@ -40,7 +40,8 @@ fn rest(conn: &Connection, head: HeadRow) -> Result<RunRows> {
     let carrying = match &projection {
         None => Vec::new(),
         Some((_, steps)) => {
-            let seqs: Vec<u64> = steps.iter().filter_map(|step| step.output_seq).chain([1]).collect();
+            let outputs = steps.iter().filter_map(|step| step.output_seq);
+            let seqs: Vec<u64> = [1].into_iter().chain(outputs).take(RunRows::CARRYING).collect();
             read::events_at(conn, org, run, &seqs)?
         }
     };

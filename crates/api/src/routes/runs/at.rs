@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
+use milepost_engine::room::Held;
 
 use super::show::answer;
 use crate::error::Result;
@@ -18,6 +19,7 @@ use crate::wire::Run;
         ("seq" = u64, Path, description = "the number of an event of its log", minimum = 1)),
     responses((status = 200, description = "the run as it was then", body = Run), NotFound, Problems))]
 pub(super) async fn at(State(state): State<AppState>, RunAnd(run, seq): RunAnd<u64>) -> Result<Response> {
-    let run = Run::from(state.engine.run_at(run, seq).await?);
+    let Held { it, place: _place } = state.engine.run_at_held(run, seq).await?;
+    let run = Run::from(it);
     Ok(answer(&run, &run.summary.version(), None))
 }

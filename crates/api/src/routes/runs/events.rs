@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use milepost_core::record::EventRow;
 use milepost_engine::EngineError;
 use milepost_engine::view::EventView;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,10 @@ use crate::wire::{Event, Page, Stale};
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
+/// Events that are read at once.
+const AT_ONCE: u32 = 64;
+/// A page with so many bytes takes no more.
+const PAGE_BYTES: usize = 8 * 1024 * 1024;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -24,7 +29,7 @@ pub(super) struct EventsQuery {
     /// Only events after this number.
     #[param(minimum = 0)]
     after_seq: Option<i64>,
-    /// Events at most, 1 to 1,000.
+    /// Events at most, 1 to 1,000; a page that has 8 MiB ends earlier.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
 }
@@ -54,9 +59,19 @@ pub(super) async fn events(
 ) -> Result<Json<EventPage>> {
     let (store, org) = (state.engine.store(), state.engine.org());
     let (limit, after) = (limit(query.limit, DEFAULT_LIMIT, MAX_LIMIT)?, seq(query.after_seq)?);
-    let mut rows = store.events(org, run, after, limit + 1).await?;
+    let mut rows = Vec::new();
+    let (mut bytes, mut is_end) = (0, false);
+    while rows.len() <= limit as usize && bytes <= PAGE_BYTES && !is_end {
+        let wanted = AT_ONCE.min(limit + 1 - rows.len() as u32);
+        let more = store.events(org, run, rows.last().map_or(after, |row: &EventRow| row.seq), wanted).await?;
+        is_end = more.len() < wanted as usize;
+        bytes += more.iter().map(|row| row.data.len()).sum::<usize>();
+        rows.extend(more);
+    }
+    // A page with large events has fewer of them.
+    let limit = if is_end { limit } else { limit.min((rows.len() as u32 - 1).max(1)) };
     let mut stale = None;
-    if rows.len() <= limit as usize {
+    if is_end && rows.len() <= limit as usize {
         let head = store.head(org, run).await?.ok_or(EngineError::NoSuchRun(run))?;
         let last = rows.last().map_or(after, |row| row.seq);
         if last < head.last_seq {

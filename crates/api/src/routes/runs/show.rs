@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use milepost_engine::room::Held;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
@@ -49,7 +50,8 @@ pub(super) async fn show(
         let summary = RunSummary::from(state.engine.summary(run).await?);
         return Ok(unless_seen(&headers, &summary, &summary.version(), mask.as_ref()));
     }
-    let run = Run::from(state.engine.run(run).await?);
+    let Held { it, place: _place } = state.engine.run_held(run).await?;
+    let run = Run::from(it);
     Ok(unless_seen(&headers, &run, &run.summary.version(), mask.as_ref()))
 }
 

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use milepost_core::status::StepStatus;
+use milepost_engine::room::Held;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -40,7 +41,8 @@ pub(super) async fn steps(
 ) -> Result<Json<Page<Step>>> {
     let limit = limit(query.limit, 100, 1000)?;
     let statuses = statuses(query.status.as_deref().unwrap_or_default())?;
-    let mut steps = state.engine.run(run).await?.steps;
+    let Held { it, place: _place } = state.engine.run_held(run).await?;
+    let mut steps = it.steps;
     if let Some(after) = &query.cursor {
         let place = steps.iter().position(|step| step.step_id == *after).ok_or_else(|| {
             Problem::bad_request("bad_cursor", "this is not a cursor; pass the next_cursor of the page before")
