@@ -3,10 +3,13 @@
 //! **Invariant:** a mask is never deeper than [`MAX_LEVELS`], so that applying and dropping one needs little stack.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde_json::Value;
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserializer as _, Serialize};
+use serde_json::value::RawValue;
 
-use crate::error::{Problem, Result};
+use crate::error::Problem;
 
 /// Names between the dots of one field at most.
 const MAX_LEVELS: usize = 4;
@@ -24,7 +27,7 @@ impl Mask {
     ///
     /// # Errors
     /// An unknown field, or a mask that is larger than any answer has use for.
-    pub(crate) fn parse(text: &str, known: &[&str]) -> Result<Mask> {
+    pub(crate) fn parse(text: &str, known: &[&str]) -> crate::error::Result<Mask> {
         let mut mask = Mask::default();
         for (at, field) in text.split(',').map(str::trim).filter(|field| !field.is_empty()).enumerate() {
             check_size(at, field)?;
@@ -42,23 +45,69 @@ impl Mask {
         self.0.contains_key(field)
     }
 
-    pub(crate) fn apply(&self, value: &mut Value) {
-        match value {
-            Value::Array(items) => items.iter_mut().for_each(|item| self.apply(item)),
-            Value::Object(fields) => {
-                fields.retain(|name, _| self.0.contains_key(name));
-                for (name, inner) in self.0.iter().filter(|(_, inner)| !inner.0.is_empty()) {
-                    if let Some(value) = fields.get_mut(name) {
-                        inner.apply(value);
-                    }
-                }
+    /// The JSON of a value, cut down to what is wanted. What is wanted whole is passed on as text: read into values it would
+    /// take many times as much.
+    pub(crate) fn cut<T: Serialize>(&self, value: &T) -> String {
+        let whole = serde_json::to_string(value).expect("what is answered is JSON");
+        let mut text = String::new();
+        self.write(&whole, &mut text);
+        text
+    }
+
+    fn write(&self, json: &str, text: &mut String) {
+        let before = text.len();
+        let cut = match json.bytes().next() {
+            Some(b'[' | b'{') if !self.0.is_empty() => {
+                serde_json::Deserializer::from_str(json).deserialize_any(Cut { mask: self, text: &mut *text })
             }
-            _ => {}
+            _ => Ok(text.push_str(json)),
+        };
+        if cut.is_err() {
+            text.truncate(before);
+            text.push_str("null");
         }
     }
 }
 
-fn check_size(fields_before: usize, field: &str) -> Result<()> {
+/// Writes the parts of a list or an object that are wanted.
+struct Cut<'a> {
+    mask: &'a Mask,
+    text: &'a mut String,
+}
+
+impl<'de> Visitor<'de> for Cut<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list or an object")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let mut between = '[';
+        while let Some(item) = items.next_element::<&RawValue>()? {
+            self.text.push(std::mem::replace(&mut between, ','));
+            self.mask.write(item.get(), self.text);
+        }
+        self.text.push_str(if between == '[' { "[]" } else { "]" });
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        let mut between = '{';
+        while let Some(name) = fields.next_key::<String>()? {
+            let value = fields.next_value::<&RawValue>()?;
+            let Some(inner) = self.mask.0.get(&name) else { continue };
+            self.text.push(std::mem::replace(&mut between, ','));
+            self.text.push_str(&serde_json::Value::String(name).to_string());
+            self.text.push(':');
+            inner.write(value.get(), self.text);
+        }
+        self.text.push_str(if between == '{' { "{}" } else { "}" });
+        Ok(())
+    }
+}
+
+fn check_size(fields_before: usize, field: &str) -> crate::error::Result<()> {
     let too_large = |detail: String| Err(Problem::bad_request("bad_fields", detail));
     if fields_before >= MAX_FIELDS {
         return too_large(format!("`fields` names more than {MAX_FIELDS} fields; name fewer, or leave it out"));
@@ -77,13 +126,13 @@ fn check_size(fields_before: usize, field: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    fn masked(fields: &str, mut value: Value) -> Value {
-        Mask::parse(fields, &["a", "b", "steps"]).unwrap().apply(&mut value);
-        value
+    fn masked(fields: &str, value: Value) -> Value {
+        let mask = Mask::parse(fields, &["a", "b", "steps"]).unwrap();
+        serde_json::from_str(&mask.cut(&value)).unwrap()
     }
 
     #[test]
@@ -91,7 +140,16 @@ mod tests {
         let value = json!({"a": 1, "b": {"c": 2, "d": 3}, "steps": [{"id": "x", "output": 1}, {"id": "y"}]});
         assert_eq!(masked("a", value.clone()), json!({"a": 1}));
         assert_eq!(masked("b.c, a", value.clone()), json!({"a": 1, "b": {"c": 2}}));
-        assert_eq!(masked("steps.id", value), json!({"steps": [{"id": "x"}, {"id": "y"}]}));
+        assert_eq!(masked("steps.id", value.clone()), json!({"steps": [{"id": "x"}, {"id": "y"}]}));
+        assert_eq!(
+            masked("steps.id, steps.none, b.c.d, a.b", value),
+            json!({"a": 1, "b": {"c": 2}, "steps": [{"id": "x"}, {"id": "y"}]})
+        );
+        let odd = json!({"a": [], "b": {}, "steps": [[{"id": {"\"ä\n": null}, "x": 1}], 1.5, "{", null, {}]});
+        assert_eq!(
+            masked("a.b, b.c, steps.id", odd),
+            json!({"a": [], "b": {}, "steps": [[{"id": {"\"ä\n": null}}], 1.5, "{", null, {}]})
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by where it stops")]
 
+mod budgets;
 #[path = "../common/mod.rs"]
 #[expect(dead_code, reason = "of those who share it, each needs a part")]
 mod common;

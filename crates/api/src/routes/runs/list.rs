@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use milepost_core::id::RunId;
+use milepost_core::json;
 use milepost_core::status::RunStatus;
 use milepost_core::time::Timestamp;
 use milepost_store::rows::RunFilter;
@@ -15,7 +16,7 @@ use crate::extract::Query;
 use crate::fields::Mask;
 use crate::openapi::Problems;
 use crate::state::AppState;
-use crate::wire::{Any, MaskedSummary, Page, RunSummary};
+use crate::wire::{MaskedSummary, Page, RunSummary};
 
 const DEFAULT_LIMIT: u32 = 50;
 const MAX_LIMIT: u32 = 1000;
@@ -64,19 +65,20 @@ pub(super) struct ListQuery {
     (status = 200, description = "a page of runs", body = Page<MaskedSummary>),
     Problems,
 ))]
-pub(super) async fn list(State(state): State<AppState>, Query(query): Query<ListQuery>) -> Result<Json<Page<Any>>> {
+pub(super) async fn list(
+    State(state): State<AppState>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<Page<json::Json>>> {
     let mask = query.fields.as_deref().map(|fields| Mask::parse(fields, RunSummary::FIELDS)).transpose()?;
     let limit = limit(query.limit, DEFAULT_LIMIT, MAX_LIMIT)?;
     let filter = RunFilter { limit: limit + 1, ..query.filter()? };
     let runs = state.engine.list(&filter).await?;
     let runs = runs.into_iter().map(RunSummary::from).collect();
     let page = Page::cut(runs, limit, |run| run.run_id.to_string());
-    let masked = |run| {
-        let mut value = serde_json::to_value(run).expect("a summary is JSON");
-        mask.iter().for_each(|mask| mask.apply(&mut value));
-        value
-    };
-    Ok(Json(Page { items: page.items.into_iter().map(masked).collect(), next_cursor: page.next_cursor }))
+    let everything = Mask::default();
+    let mask = mask.as_ref().unwrap_or(&everything);
+    let items = page.items.iter().map(|run| json::Json::trusted(mask.cut(run))).collect();
+    Ok(Json(Page { items, next_cursor: page.next_cursor }))
 }
 
 /// How many are wanted.
