@@ -110,7 +110,7 @@ async fn no_way_from_a_worker_into_what_is_kept_shows_a_secret(home: Home) {
         ("a key of an output", output(r#"{"hunter2-hunter2": 1}"#)),
         ("an output in escapes", output(r#"{"k": "\u0068unter2-hunter2"}"#)),
         ("an output in base64", output(r#""aHVudGVyMi1odW50ZXIy""#)),
-        ("an output that is no JSON of ours", output(r#"{"hunter2-hunter2": 1, "hunter2-hunter2": 2, "n": 1e999}"#)),
+        ("a key of an output that comes twice", output(r#"{"hunter2-hunter2": 1, "hunter2-hunter2": 2, "n": 1.5e3}"#)),
         ("a patch", output(&patch.to_string())),
         ("a code", failed("hunter2-hunter2", "no")),
         ("a message", failed("no", "401 for https://h/?k=hunter2-hunter2")),
