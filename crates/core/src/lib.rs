@@ -16,6 +16,7 @@ pub mod hash;
 pub mod id;
 pub mod json;
 pub mod limits;
+pub mod patience;
 pub mod plan;
 pub mod record;
 pub mod request;

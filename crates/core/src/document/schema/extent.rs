@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use super::meter::weight;
 use crate::text;
 
 /// Schemas that one value may be held against at the same place, all branches taken together.
@@ -48,6 +49,10 @@ pub(super) struct Measures {
     pub(super) branches: u64,
     /// Regular expressions.
     pub(super) patterns: usize,
+    /// Bytes of the longest way to a schema, over references that one value is held against at the same place.
+    pub(super) way: usize,
+    /// Bytes that an error of one of its keywords copies out of it, at most.
+    pub(super) copied: usize,
 }
 
 /// Measures a schema.
@@ -78,13 +83,45 @@ pub(super) fn measure(root: &Value) -> Result<Measures, String> {
              or flatter ones"
         ));
     }
-    let mut measures = Measures { branches: 1, patterns: 0 };
+    let mut measures = Measures { branches: 1, patterns: 0, way: 0, copied: 0 };
     for schema in found {
-        measures.branches = measures.branches.max(reach.extent(schema, 0)?.branches);
+        let extent = reach.extent(schema, 0)?;
+        measures.branches = measures.branches.max(extent.branches);
+        measures.way = measures.way.max(extent.depth as usize);
+        measures.copied = measures.copied.max(copied(schema));
         measures.patterns += usize::from(schema.get("pattern").is_some());
         measures.patterns += schema.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len);
     }
+    measures.way = measures.way.saturating_mul(longest_path(root));
     Ok(measures)
+}
+
+/// Bytes of the longest pointer into a value, about. Names may be escaped, and numbers are short.
+pub(super) fn longest_path(value: &Value) -> usize {
+    let (mut longest, mut open) = (0, vec![(value, 0)]);
+    while let Some((value, length)) = open.pop() {
+        longest = longest.max(length);
+        match value {
+            Value::Array(items) => open.extend(items.iter().map(|item| (item, length + 8))),
+            Value::Object(entries) => open.extend(entries.iter().map(|(key, item)| (item, length + 1 + 2 * key.len()))),
+            _ => {}
+        }
+    }
+    longest
+}
+
+/// What an error of a schema's own keywords repeats of it: a text, one of several texts, or a schema that must not fit.
+fn copied(schema: &Value) -> usize {
+    let text = |value: &Value| value.as_str().map_or(0, str::len);
+    let texts = |value: &Value| value.as_array().into_iter().flatten().map(text).max().unwrap_or(0);
+    let of = |(keyword, value): (&String, &Value)| match keyword.as_str() {
+        "not" => usize::try_from(weight(value)).unwrap_or(usize::MAX),
+        "dependencies" | "dependentRequired" => {
+            value.as_object().into_iter().flat_map(Map::values).map(texts).max().unwrap_or(0)
+        }
+        _ => text(value).max(texts(value)),
+    };
+    schema.as_object().into_iter().flatten().map(of).max().unwrap_or(0)
 }
 
 impl<'s> Reach<'s> {

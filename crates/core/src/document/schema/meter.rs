@@ -9,26 +9,47 @@ use jsonschema::JsonType;
 use jsonschema::json::{Array, Json, Node, NodeIdentity, Object, SerdeJson, unique};
 use serde_json::{Map, Number, Value};
 
+use crate::patience;
+
 /// What looking at a text costs besides its length: patterns and formats may read it.
 const TEXT: u64 = 64;
 
+/// What a name or a text of a list of them takes besides its bytes.
+const NAME: usize = 64;
+
+/// What a validation may spend.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    /// Looks at parts of the payload.
+    pub(super) looks: u64,
+    /// Bytes that errors may own; nothing is counted where no errors are made.
+    pub(super) bytes: Option<u64>,
+    /// Bytes that one error takes.
+    pub(super) error: u64,
+    /// The value, by its address, that errors are given.
+    pub(super) whole: Option<*const Value>,
+}
+
 thread_local! {
-    /// What the validation that runs on this thread may still spend.
-    static LEFT: Cell<u64> = const { Cell::new(0) };
+    /// What the validation that runs on this thread may do at all.
+    static BUDGET: Cell<Budget> = const { Cell::new(Budget { looks: 0, bytes: None, error: 0, whole: None }) };
+    /// Looks that are left of it.
+    static LOOKS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The budget is spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spent;
 
-/// Runs a validation that may look at so much.
+/// Runs a validation that may spend so much.
 ///
 /// The validator has no way to stop, so it is unwound. It keeps nothing across calls that could be half written.
 ///
 /// # Errors
 /// The budget was spent before the end.
-pub(super) fn within<T>(budget: u64, validation: impl FnOnce() -> T) -> Result<T, Spent> {
-    LEFT.set(budget);
+pub(super) fn within<T>(budget: Budget, validation: impl FnOnce() -> T) -> Result<T, Spent> {
+    BUDGET.set(budget);
+    LOOKS.set(budget.looks);
     catch_unwind(AssertUnwindSafe(validation)).map_err(|cause| match cause.downcast::<Spent>() {
         Ok(spent) => *spent,
         Err(panic) => resume_unwind(panic),
@@ -36,14 +57,29 @@ pub(super) fn within<T>(budget: u64, validation: impl FnOnce() -> T) -> Result<T
 }
 
 fn pay(price: u64) {
-    match LEFT.get().checked_sub(price) {
-        Some(left) => LEFT.set(left),
-        None => resume_unwind(Box::new(Spent) as Box<dyn Any + Send>),
+    match LOOKS.get().checked_sub(price) {
+        Some(left) => LOOKS.set(left),
+        None => stop(),
     }
 }
 
 fn pay_for(count: usize) {
+    patience::look();
     pay(1 + count as u64);
+}
+
+/// Pays for what an error will own, before it does.
+fn pay_bytes(price: impl FnOnce(&Budget) -> u64) {
+    let budget = BUDGET.get();
+    let Some(bytes) = budget.bytes else { return };
+    match bytes.checked_sub(price(&budget)) {
+        Some(left) => BUDGET.set(Budget { bytes: Some(left), ..budget }),
+        None => stop(),
+    }
+}
+
+fn stop() -> ! {
+    resume_unwind(Box::new(Spent) as Box<dyn Any + Send>)
 }
 
 /// Payloads whose parts are paid for.
@@ -107,6 +143,7 @@ impl<'a> Node<'a, Metered> for Part<'a> {
     }
 
     fn json_type(&self) -> JsonType {
+        patience::look();
         pay(1);
         self.0.json_type()
     }
@@ -126,9 +163,13 @@ impl<'a> Node<'a, Metered> for Part<'a> {
         self.0.equals_value(expected)
     }
 
+    /// Every error asks for the value that it is about, and copies it when it is one of several for the same value. So it is
+    /// given none, but for the whole payload where the validator looks for a part of that.
     fn to_value(&self) -> Cow<'a, Value> {
         pay(1);
-        Cow::Borrowed(self.0)
+        let is_whole = BUDGET.get().whole.is_some_and(|whole| std::ptr::eq(whole, self.0));
+        pay_bytes(|budget| budget.error + if is_whole { weight(self.0) } else { 0 });
+        if is_whole { Cow::Borrowed(self.0) } else { Cow::Owned(Value::Null) }
     }
 
     fn identity(&self) -> Option<NodeIdentity> {
@@ -156,6 +197,8 @@ impl<'a> Object<'a, Metered> for Members<'a> {
 
     fn members(&self) -> Self::MembersIter {
         pay_for(self.0.len());
+        // An error may list all of them.
+        pay_bytes(|_| self.0.keys().map(|name| (NAME + name.len()) as u64).sum());
         self.0.iter().map(|(name, value)| (name.as_str(), Part(value)))
     }
 }
@@ -195,4 +238,22 @@ fn size<'a>(values: impl Iterator<Item = &'a Value>) -> usize {
         }
     }
     size
+}
+
+/// Memory that a copy of a value takes, about.
+pub(super) fn weight(value: &Value) -> u64 {
+    let (mut bytes, mut open) = (0, vec![value]);
+    while let Some(value) = open.pop() {
+        bytes += NAME;
+        match value {
+            Value::String(text) => bytes += text.len(),
+            Value::Array(items) => open.extend(items),
+            Value::Object(entries) => {
+                bytes += entries.keys().map(|name| NAME + name.len()).sum::<usize>();
+                open.extend(entries.values());
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    bytes as u64
 }

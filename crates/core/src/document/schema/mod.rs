@@ -8,7 +8,8 @@ use std::fmt;
 use jsonschema::{PatternOptions, Retrieve, Uri, ValidationError, Validator};
 use serde_json::Value;
 
-use self::meter::{Metered, Part, within};
+use self::extent::longest_path;
+use self::meter::{Budget, Metered, Part, within};
 use super::Problem;
 use crate::text;
 
@@ -20,8 +21,13 @@ const MAX_TEXT: usize = 500;
 const WORK: u64 = 200_000_000;
 /// What a check without many branches may spend: looks at parts of the payload.
 const MAX_LOOKS: u64 = 50_000_000;
-/// Looks to find all problems of a payload that does not fit: each may leave a problem in memory.
+/// Looks to find all problems of a payload that does not fit.
 const LOOKS_FOR_ALL: u64 = 500_000;
+/// Memory of all problems of a payload, those of branches that do not fit among them: the validator makes many for each that is
+/// told.
+const PROBLEMS_BYTES: u64 = 32 << 20;
+/// Memory of one of them, without what it repeats of the payload and of the schema.
+const PROBLEM_BYTES: usize = 1024;
 /// Memory of all compiled patterns of a schema, and of one.
 const PATTERNS_BYTES: usize = 128 << 20;
 const PATTERN_BYTES: std::ops::RangeInclusive<usize> = 32 << 10..=4 << 20;
@@ -33,6 +39,12 @@ pub struct PayloadSchema {
     validator: Validator<Metered>,
     /// Looks at parts of a payload that a check may take.
     looks: u64,
+    /// The validator names a text that it could not hold against a pattern by its place in the whole.
+    has_patterns: bool,
+    /// Of the way to a schema, for each level of the payload.
+    way: usize,
+    /// What a problem repeats of the schema.
+    copied: usize,
 }
 
 /// Fetches nothing.
@@ -61,14 +73,30 @@ impl PayloadSchema {
             .dfa_size_limit(pattern_bytes);
         let options = jsonschema::options_for::<Metered>().with_retriever(Nothing).with_pattern_options(patterns);
         let validator = options.build(schema).map_err(|error| text::clean(error.to_string(), MAX_TEXT))?;
-        Ok(PayloadSchema { validator, looks: (WORK / measures.branches).min(MAX_LOOKS) })
+        let looks = (WORK / measures.branches).min(MAX_LOOKS);
+        let extent::Measures { patterns, way, copied, .. } = measures;
+        Ok(PayloadSchema { validator, looks, has_patterns: patterns > 0, way, copied })
+    }
+
+    /// What finding the problems of a payload may spend.
+    fn budget_for_problems(&self, payload: &Value) -> Budget {
+        let path = longest_path(payload);
+        let way = self.way.saturating_mul(1 + levels(payload));
+        let error = [path, way, self.copied].into_iter().fold(PROBLEM_BYTES, usize::saturating_add);
+        Budget {
+            looks: LOOKS_FOR_ALL.min(self.looks),
+            bytes: Some(PROBLEMS_BYTES),
+            error: error as u64,
+            whole: self.has_patterns.then_some(std::ptr::from_ref(payload)),
+        }
     }
 
     /// What is wrong with a payload; empty when it fits. Values are not repeated in the messages.
     #[must_use]
     pub fn check(&self, payload: &Value) -> Vec<Problem> {
         let whole = Part(payload);
-        match within(self.looks, || self.validator.is_valid(whole)) {
+        let fits = Budget { looks: self.looks, bytes: None, error: 0, whole: None };
+        match within(fits, || self.validator.is_valid(whole)) {
             Ok(true) => return Vec::new(),
             Ok(false) => {}
             Err(_) => {
@@ -81,15 +109,29 @@ impl PayloadSchema {
         let shown = |error: ValidationError<'_>| {
             problem(error.masked_with("the value").to_string(), error.instance_path().to_string())
         };
-        let all = within(LOOKS_FOR_ALL.min(self.looks), || {
-            self.validator.iter_errors(whole).take(MAX_PROBLEMS).map(shown).collect::<Vec<_>>()
-        });
-        let first = || within(LOOKS_FOR_ALL.min(self.looks), || self.validator.validate(whole).err().map(shown));
+        let budget = self.budget_for_problems(payload);
+        let all =
+            within(budget, || self.validator.iter_errors(whole).take(MAX_PROBLEMS).map(shown).collect::<Vec<_>>());
+        let first = || within(budget, || self.validator.validate(whole).err().map(shown));
         match all.or_else(|_| first().map(|first| first.into_iter().collect())) {
             Ok(problems) if !problems.is_empty() => problems,
             _ => vec![problem("the payload is too large to say where".to_owned(), String::new())],
         }
     }
+}
+
+/// Lists and maps inside each other.
+fn levels(value: &Value) -> usize {
+    let (mut deepest, mut open) = (0, vec![(value, 0)]);
+    while let Some((value, depth)) = open.pop() {
+        deepest = deepest.max(depth);
+        match value {
+            Value::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(entries) => open.extend(entries.values().map(|item| (item, depth + 1))),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 fn problem(message: String, path: String) -> Problem {
