@@ -268,6 +268,84 @@ fn patches_that_multiply_the_document() {
     assert!(peak < 48 * MIB, "{} KiB", peak / 1024);
 }
 
+/// Lists and maps in brackets, which the reader of YAML keeps until it knows that they are no keys.
+fn yaml_in_brackets() {
+    const SIZE: usize = 4_000_000;
+    let filled = |begin: &str, piece: &str| begin.to_owned() + &piece.repeat((SIZE - begin.len()) / piece.len());
+    let cases = [
+        filled("", "["),
+        filled("", "[ "),
+        filled("[", ","),
+        filled("[", "a: ,"),
+        filled("[", "a: , ]: [ "),
+        filled("{", "a: 1,"),
+        filled("[", "[],"),
+        filled("[", "[] : "),
+        filled("[", "\"\" "),
+        filled("[", "*a "),
+        filled("[", "!a "),
+        filled("[", "&a "),
+        filled("[", "? "),
+        filled("[", "a\n,"),
+        filled(&"[".repeat(250), "[],"),
+        filled("a: &a [", "x,"),
+        filled("", "{a: "),
+        filled("", "- "),
+        filled("", "? "),
+        filled("", "a: \n "),
+        filled("name: x\nsteps: {", "\"a\": {\"skill\": \"x\"}, "),
+    ];
+    for (number, source) in cases.iter().enumerate() {
+        let begun = std::time::Instant::now();
+        let (result, peak) = measured(|| load_all(source, &Limits::default()).map(|all| all.len()));
+        assert!(result.is_err(), "case {number} is refused");
+        assert!(peak < 128 * MIB, "case {number}: {} KiB", peak / 1024);
+        assert!(begun.elapsed().as_secs() < 8, "case {number}: {:?}", begun.elapsed());
+    }
+    let text = "1,2,3,4: [5], ".repeat(200_000);
+    let document = format!("name: t\nsteps: {{a: {{skill: x, input: [\"{text}\", '{text}']}}}}\n");
+    let lines = text.replace(": ", ":\n      ");
+    let in_lines = format!("name: t\nsteps:\n  a:\n    skill: x\n    input: |\n      {lines}\n");
+    let limits = Limits { document_bytes: 16 * MIB, ..Limits::default() };
+    for source in [document, in_lines] {
+        assert_eq!(load_all(&source, &limits).map(|all| all.len()), Ok(1), "long texts are no lists");
+    }
+}
+
+/// Payloads that do not fit in many ways, each of which would repeat them, or the schema.
+fn problems_of_payloads() {
+    let (text, key) = ("x".repeat(1_000_000), "k".repeat(1000));
+    let branches = |schema: Value| json!(vec![schema; 2000]);
+    let items = |schema: Value| json!({"items": schema});
+    let many: Value = (0..20_000).map(|n| (format!("name{n}"), json!(n))).collect::<serde_json::Map<_, _>>().into();
+    let deep = (0..25).fold(json!([1, 2, 3]), |inner, _| json!({ key.clone(): inner }));
+    let reach = (0..25).fold(
+        json!({"items": {"anyOf": branches(json!({"type": "null"}))}}),
+        |inner, _| json!({"properties": {key.clone(): inner}}),
+    );
+    let cases = [
+        (json!({"anyOf": branches(json!({"type": "integer"}))}), json!(text)),
+        (json!({"oneOf": branches(json!({"required": ["a"]}))}), json!({"b": text})),
+        (json!({"anyOf": branches(json!({"pattern": "^a(?=b)"}))}), json!(text)),
+        (json!({"anyOf": branches(json!({"additionalProperties": false}))}), many.clone()),
+        (json!({"anyOf": branches(json!({"unevaluatedProperties": false}))}), many),
+        (json!({"anyOf": branches(json!({"unevaluatedItems": false}))}), json!(vec![text; 1])),
+        (items(json!({"not": {"const": 1, "title": "x".repeat(1_000_000)}})), json!(vec![1; 100_000])),
+        (items(json!({"required": ["x".repeat(1_000_000)]})), json!(vec![json!({}); 100_000])),
+        (items(json!({"pattern": "x".repeat(100_000)})), json!(vec!["y"; 100_000])),
+        (items(json!({"propertyNames": {"maxLength": 1}})), json!(vec![json!({"aa": 1}); 100_000])),
+        (reach, deep),
+    ];
+    for (number, (schema, payload)) in cases.iter().enumerate() {
+        let document = json!({"name": "t", "params": schema, "steps": {"a": {"skill": "x"}}});
+        let plan = document::load_value(&document, &Limits::default()).unwrap_or_else(|all| panic!("{all:?}")).plan;
+        let params = plan.params.as_ref().expect("there is a schema");
+        let (problems, peak) = measured(|| params.check(payload));
+        assert!(!problems.is_empty() && problems.len() <= 100, "case {number}: {} problems", problems.len());
+        assert!(peak < 64 * MIB, "case {number}: {} KiB", peak / 1024);
+    }
+}
+
 #[test]
 fn memory_is_a_small_multiple_of_what_limits_allow() {
     inputs_that_multiply_the_payload();
@@ -276,4 +354,6 @@ fn memory_is_a_small_multiple_of_what_limits_allow() {
     expressions_of_all_that_costs();
     documents_that_say_more_than_they_are();
     patches_that_multiply_the_document();
+    yaml_in_brackets();
+    problems_of_payloads();
 }

@@ -3,11 +3,14 @@
 //! Stricter than YAML on purpose: only what JSON calls a number is a number, only `true`, `false` and `null` (and `~`) are
 //! words with a meaning, keys are texts, tags and merge keys are refused, and aliases may not multiply.
 
+mod paced;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, Tag};
 
+use self::paced::{Pace, Paced};
 use super::builder::{Builder, TooMuch};
 use super::node::{Data, Node, Position};
 use super::problem::{Problems, segment};
@@ -19,13 +22,18 @@ const MAX_COPIED_NODES: usize = 100_000;
 /// Reads all documents of a stream; `None` where one is empty.
 pub(super) fn read(source: &str, limits: &Limits, problems: &mut Problems) -> Vec<Option<Node>> {
     let mut reader = Reader::new(Builder::new(limits, problems), limits.document_bytes);
-    let mut parser = Parser::new_from_str(source.strip_prefix('\u{feff}').unwrap_or(source));
+    let pace = Pace::default();
+    let mut parser = Parser::new(Paced::new(source.strip_prefix('\u{feff}').unwrap_or(source), &pace));
     while let Some(event) = parser.next_event() {
         let done = match event {
+            _ if pace.is_lost() => {
+                reader.too_far_ahead(event.map_or_else(|error| *error.marker(), |(_, span)| span.start))
+            }
             Ok((Event::StreamEnd, _)) => break,
             Ok((event, span)) => reader.take(event, span),
             Err(error) => reader.not_yaml(&error),
         };
+        pace.begin();
         if done.is_err() {
             break;
         }
@@ -233,6 +241,16 @@ impl<'p> Reader<'p> {
             let path = self.builder.path();
             self.builder.problems.add("bad_value", at, &path, "YAML tags are not supported");
         }
+    }
+
+    fn too_far_ahead(&mut self, at: Marker) -> Result<(), Stop> {
+        let path = self.builder.path();
+        let message = format!(
+            "a list or map in brackets has more than {} pieces; write it in lines, or the document as JSON",
+            paced::MOST_AHEAD
+        );
+        self.builder.problems.add("too_many_values", position(at), &path, message);
+        Err(Stop)
     }
 
     fn not_yaml(&mut self, error: &ScanError) -> Result<(), Stop> {
