@@ -229,7 +229,7 @@ impl NewArtifact {
         if !metadata.as_str().trim_start().starts_with('{') {
             return Err(bad("`metadata` is an object; give its values names"));
         }
-        crate::canonical::parse_strict(metadata.as_str(), limits.json_depth)
+        crate::canonical::parse_within(metadata.as_str(), limits)
             .map_err(|error| bad(format!("`metadata`: {error}")))?;
         Ok(Artifact {
             id,

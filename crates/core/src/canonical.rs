@@ -5,10 +5,12 @@
 
 use serde_json::{Map, Number, Value};
 
+use crate::patience;
+
 mod strict;
 
 pub(crate) use strict::is_readable;
-pub use strict::{Glance, StrictJsonError, check_strict, glance, parse_strict};
+pub use strict::{Glance, StrictJsonError, check_strict, glance, parse_strict, parse_within};
 
 /// The largest integer that every JSON reader keeps exactly: 2^53 − 1.
 pub const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
@@ -61,6 +63,21 @@ pub fn count(value: &Value) -> usize {
     values
 }
 
+/// Whether a key, on any level, has more bytes than that.
+#[must_use]
+pub fn has_longer_key(value: &Value, most: usize) -> bool {
+    let mut open = vec![value];
+    while let Some(next) = open.pop() {
+        match next {
+            Value::Array(items) => open.extend(items),
+            Value::Object(entries) if entries.keys().any(|key| key.len() > most) => return true,
+            Value::Object(entries) => open.extend(entries.values()),
+            _ => {}
+        }
+    }
+    false
+}
+
 /// `/` and the segment, escaped as RFC 6901 says.
 pub(crate) fn pointer_segment(segment: &str) -> String {
     format!("/{}", segment.replace('~', "~0").replace('/', "~1"))
@@ -106,6 +123,17 @@ fn check_map(map: &Map<String, Value>, depth_left: usize) -> Result<(), Fault> {
     map.iter().try_for_each(|(key, item)| check(item, depth_left).map_err(|fault| fault.below(key)))
 }
 
+/// How many bytes the text of a value has, about: it is not written for that.
+pub(crate) fn written(value: &Value) -> usize {
+    patience::look();
+    match value {
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(|item| 1 + written(item)).sum::<usize>() + 2,
+        Value::Object(map) => map.iter().map(|(key, item)| key.len() + 4 + written(item)).sum::<usize>() + 2,
+        _ => 4,
+    }
+}
+
 /// The canonical text of a value that was checked before. An integer beyond the safe ones is written as the float that
 /// JavaScript would make of it.
 pub(crate) fn write(value: &Value) -> String {
@@ -115,6 +143,7 @@ pub(crate) fn write(value: &Value) -> String {
 }
 
 fn write_value(out: &mut String, value: &Value) {
+    patience::look();
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),

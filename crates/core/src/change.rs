@@ -139,7 +139,7 @@ fn listed(names: &[&str]) -> String {
 }
 
 fn read(request: &ChangeRequest, limits: &Limits) -> Result<Value, Rejection> {
-    canonical::parse_strict(request.payload.as_str(), limits.json_depth).map_err(|error| {
+    canonical::parse_within(request.payload.as_str(), limits).map_err(|error| {
         let message = format!("the payload of the change `{}`: {error}", request.kind);
         Rejection::new(RejectionKind::Invalid, "bad_change", message)
     })

@@ -1,14 +1,23 @@
 //! What is different between two pre-images of keys: why a step ran where it had run before.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::canonical::pointer_segment;
+use crate::patience;
+use crate::text;
 
 /// So many differences are put into words.
 const IN_WORDS: usize = 3;
+/// Bytes of a path that is put into words.
+const WORDS_BYTES: usize = 512;
+/// So many differences are listed, the rest is counted.
+const LISTED: usize = 1000;
+/// Bytes of all their paths: each level of a path repeats a name of the input.
+const PATH_BYTES: usize = 1 << 20;
 
 /// A smallest place where two pre-images differ. A side that does not have it has no value, which is not the same as null.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -72,65 +81,139 @@ impl Part {
     }
 }
 
+/// What is different, as far as it is listed.
+#[derive(Clone, Debug, Default)]
+pub struct Differences {
+    pub list: Vec<Difference>,
+    /// How many more there are.
+    pub more: usize,
+    path_bytes: usize,
+}
+
 /// Compares two pre-images, part by part.
 #[must_use]
-pub fn differences(before: &Value, after: &Value) -> Vec<Difference> {
-    let mut found = Vec::new();
+pub fn differences(before: &Value, after: &Value) -> Differences {
+    let mut found = Differences::default();
     let (Some(before), Some(after)) = (before.as_object(), after.as_object()) else { return found };
-    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let nothing = Value::Object(serde_json::Map::new());
-    for name in names {
+    for name in names_of(before, after) {
         let part = Part::of(name);
         // Where no step left anything, there is no such part.
         let absent = (part == Part::Artifacts).then_some(&nothing);
         let (before, after) = (before.get(name).or(absent), after.get(name).or(absent));
-        compare(part, String::new(), before, after, &mut found);
+        found.compare(part, &Place::Part, before, after);
     }
-    found.sort_by(|a, b| (a.part, &a.path).cmp(&(b.part, &b.path)));
+    found.list.sort_by(|a, b| (a.part, &a.path).cmp(&(b.part, &b.path)));
     found
 }
 
-/// Compares two values of one part. Lists of one length are walked, others differ as a whole.
-pub fn compare(part: Part, path: String, before: Option<&Value>, after: Option<&Value>, found: &mut Vec<Difference>) {
-    match (before, after) {
-        (before, after) if before == after => {}
-        (Some(Value::Object(before)), Some(Value::Object(after))) => {
-            let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-            for name in names {
-                let below = format!("{path}{}", pointer_segment(name));
-                compare(part, below, before.get(name), after.get(name), found);
+fn names_of<'a>(before: &'a Map<String, Value>, after: &'a Map<String, Value>) -> BTreeSet<&'a String> {
+    before.keys().chain(after.keys()).collect()
+}
+
+/// The way from a part to one of its values; costs nothing until it is listed.
+enum Place<'a> {
+    Part,
+    Key(&'a Place<'a>, &'a str),
+    Index(&'a Place<'a>, usize),
+}
+
+impl Place<'_> {
+    fn bytes(&self) -> usize {
+        match self {
+            Place::Part => 0,
+            Place::Key(parent, key) => parent.bytes() + 1 + key.len(),
+            Place::Index(parent, _) => parent.bytes() + 8,
+        }
+    }
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Part => Ok(()),
+            Place::Key(parent, key) => write!(f, "{parent}{}", pointer_segment(key)),
+            Place::Index(parent, index) => write!(f, "{parent}/{index}"),
+        }
+    }
+}
+
+impl Differences {
+    /// The differences between two values of one part.
+    #[must_use]
+    pub fn of_part(part: Part, before: &Value, after: &Value) -> Differences {
+        let mut found = Differences::default();
+        found.compare(part, &Place::Part, Some(before), Some(after));
+        found
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.list.len() + self.more
+    }
+
+    /// Puts what is different in a part into the place of one that is about the part as a whole.
+    #[must_use]
+    pub fn with_part(mut self, part: Part, inner: Differences) -> Differences {
+        let place = self.list.iter().position(|difference| difference.part == part);
+        if let Some(place) = place.filter(|_| inner.count() > 0) {
+            self.list.splice(place..=place, inner.list);
+            self.more += inner.more;
+        }
+        self
+    }
+
+    /// Lists of one length are walked, others differ as a whole.
+    fn compare(&mut self, part: Part, place: &Place<'_>, before: Option<&Value>, after: Option<&Value>) {
+        patience::look();
+        match (before, after) {
+            (before, after) if before == after => {}
+            (Some(Value::Object(before)), Some(Value::Object(after))) => {
+                for name in names_of(before, after) {
+                    self.compare(part, &Place::Key(place, name), before.get(name), after.get(name));
+                }
             }
-        }
-        (Some(Value::Array(before)), Some(Value::Array(after))) if before.len() == after.len() => {
-            for (index, (before, after)) in before.iter().zip(after).enumerate() {
-                compare(part, format!("{path}/{index}"), Some(before), Some(after), found);
+            (Some(Value::Array(before)), Some(Value::Array(after))) if before.len() == after.len() => {
+                for (index, (before, after)) in before.iter().zip(after).enumerate() {
+                    self.compare(part, &Place::Index(place, index), Some(before), Some(after));
+                }
             }
+            (before, after) => self.add(part, place, before, after),
         }
-        (before, after) => {
-            found.push(Difference { part, path, before: before.cloned(), after: after.cloned() });
+    }
+
+    fn add(&mut self, part: Part, place: &Place<'_>, before: Option<&Value>, after: Option<&Value>) {
+        let bytes = self.path_bytes + place.bytes();
+        if self.list.len() >= LISTED || bytes > PATH_BYTES {
+            self.more += 1;
+            return;
         }
+        self.path_bytes = bytes;
+        self.list.push(Difference { part, path: place.to_string(), before: before.cloned(), after: after.cloned() });
     }
 }
 
 /// What is different in a few words: `prompt` of its input changed.
 #[must_use]
-pub fn in_words(differences: &[Difference]) -> String {
+pub fn in_words(differences: &Differences) -> String {
     let mut words: Vec<String> = Vec::new();
-    for difference in differences {
+    for difference in &differences.list {
         let said = difference.words();
         if !words.contains(&said) {
             words.push(said);
         }
     }
-    match words.len().checked_sub(IN_WORDS) {
-        Some(more @ 1..) => format!("{} and {more} more", words[..IN_WORDS].join(", ")),
+    match (words.len() + differences.more).checked_sub(IN_WORDS) {
+        Some(more @ 1..) => format!("{} and {more} more", words[..IN_WORDS.min(words.len())].join(", ")),
         _ => words.join(" and "),
     }
 }
 
 impl Difference {
     fn words(&self) -> String {
-        let name = self.path.trim_start_matches('/').replace('/', ".").replace("~1", "/").replace("~0", "~");
+        let path = text::shortened(self.path.trim_start_matches('/'), WORDS_BYTES);
+        let name = path.replace('/', ".").replace("~1", "/").replace("~0", "~");
         let became = match (&self.before, &self.after) {
             (None, Some(_)) => "is new",
             (Some(_), None) => "is gone",
@@ -171,7 +254,7 @@ mod tests {
 
     fn shown(before: &Value, after: &Value) -> Vec<String> {
         let show = |difference: &Difference| format!("{}{}", difference.part.as_str(), difference.path);
-        differences(before, after).iter().map(show).collect()
+        differences(before, after).list.iter().map(show).collect()
     }
 
     #[test]
@@ -203,6 +286,18 @@ mod tests {
     #[test]
     fn lists_of_another_length_differ_as_a_whole() {
         assert_eq!(shown(&preimage(json!([1, 2])), &preimage(json!([1]))), ["input"]);
+    }
+
+    #[test]
+    fn many_differences_are_counted() {
+        let wide = |n: u32| -> Value { (0..5000).map(|i| (format!("k{i}"), json!(n))).collect::<Map<_, _>>().into() };
+        let found = differences(&preimage(wide(1)), &preimage(wide(2)));
+        assert_eq!((found.list.len(), found.count()), (LISTED, 5000));
+        assert!(in_words(&found).ends_with(" and 4997 more"));
+        let long = |n: u32| (0..40).fold(wide(n), |inner, _| json!({ "k".repeat(1000): inner }));
+        let found = differences(&preimage(long(1)), &preimage(long(2)));
+        assert!(found.list.len() < 30 && found.count() == 5000, "{}", found.list.len());
+        assert!(in_words(&found).len() < 3000);
     }
 
     #[test]

@@ -74,6 +74,8 @@ limits! {
     step_fuel: u64 = 1_000_000,
     /// Nesting depth of documents, payloads and outputs.
     json_depth: usize = 64,
+    /// Bytes of one key of an object, in documents, patches and payloads.
+    key_bytes: usize = 1024,
     /// Bytes of a run's payload.
     payload_bytes: usize = 1024 * 1024,
     /// Bytes of one step's output kept in the log.

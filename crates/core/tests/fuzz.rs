@@ -177,7 +177,7 @@ fn merges() {
         let (ours, theirs) = (patched(sides.get(0)?)?, patched(sides.get(1)?)?);
         Some(match merge(&base, &ours, &theirs, &limits) {
             Merged::Clean(loaded) => Ok(load_stored(&loaded.canonical).is_ok()),
-            Merged::Conflicts(conflicts) => Err(conflicts.len()),
+            Merged::Conflicts(conflicts) => Err(conflicts.list.len()),
         })
     });
 }

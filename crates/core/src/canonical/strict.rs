@@ -6,6 +6,11 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 use serde_json::{Map, Number, Value};
 
 use super::{MAX_SAFE_INTEGER, is_safe};
+use crate::limits::Limits;
+use crate::text;
+
+/// Bytes of a key that is quoted.
+const MAX_SHOWN: usize = 256;
 
 /// The text is not JSON that we take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,8 +26,20 @@ pub struct StrictJsonError {
 /// # Errors
 /// The text is not JSON, repeats a key, is nested too deeply or holds an integer beyond ±(2^53 − 1).
 pub fn parse_strict(text: &str, max_depth: usize) -> Result<Value, StrictJsonError> {
+    read(text, Strict { depth_left: max_depth, key_bytes: usize::MAX })
+}
+
+/// Reads JSON text whose depth and keys have the limits of all that is taken from outside.
+///
+/// # Errors
+/// As [`parse_strict`], or a key is too long.
+pub fn parse_within(text: &str, limits: &Limits) -> Result<Value, StrictJsonError> {
+    read(text, Strict { depth_left: limits.json_depth, key_bytes: limits.key_bytes })
+}
+
+fn read(text: &str, strict: Strict) -> Result<Value, StrictJsonError> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let value = Strict { depth_left: max_depth }.deserialize(&mut deserializer).map_err(explain)?;
+    let value = strict.deserialize(&mut deserializer).map_err(explain)?;
     deserializer.end().map_err(explain)?;
     refuse_long_integers(text)?;
     Ok(value)
@@ -167,6 +184,7 @@ fn explain(error: serde_json::Error) -> StrictJsonError {
 #[derive(Clone, Copy)]
 struct Strict {
     depth_left: usize,
+    key_bytes: usize,
 }
 
 fn deeper<E: de::Error>(depth_left: usize) -> Result<usize, E> {
@@ -175,7 +193,7 @@ fn deeper<E: de::Error>(depth_left: usize) -> Result<usize, E> {
 
 impl Strict {
     fn inside<E: de::Error>(self) -> Result<Strict, E> {
-        Ok(Strict { depth_left: deeper(self.depth_left)? })
+        Ok(Strict { depth_left: deeper(self.depth_left)?, ..self })
     }
 }
 
@@ -242,7 +260,12 @@ impl<'de> Visitor<'de> for Strict {
         let inside = self.inside()?;
         let mut map = Map::new();
         while let Some(key) = access.next_key::<String>()? {
+            if key.len() > self.key_bytes {
+                let (bytes, most) = (key.len(), self.key_bytes);
+                return Err(de::Error::custom(format_args!("a key has {bytes} bytes, the limit is {most}")));
+            }
             if map.contains_key(&key) {
+                let key = text::shortened(&key, MAX_SHOWN);
                 return Err(de::Error::custom(format_args!("the key `{key}` appears twice")));
             }
             let value = access.next_value_seed(inside)?;

@@ -3,6 +3,7 @@ use serde_json::json;
 
 use super::*;
 use crate::hash::Digest;
+use crate::limits::Limits;
 
 fn golden(source: &str, canonical: &str, hash: &str) {
     let value: Value = serde_json::from_str(source).unwrap();
@@ -83,6 +84,20 @@ fn strict_reading_refuses_what_would_be_lost() {
     assert!(refused("[[[[1]]]]").contains("nested too deeply"));
     assert!(refused("[1] x").contains("trailing characters at line 1 column 5"));
     assert_eq!(parse_strict("[[[1.5, null]]]", 3).unwrap(), json!([[[1.5, null]]]));
+}
+
+#[test]
+fn keys_of_what_comes_from_outside_are_short() {
+    let limits = Limits { key_bytes: 3, ..Limits::default() };
+    assert!(parse_within(r#"[{"abc": 1}]"#, &limits).is_ok());
+    assert!(parse_within(r#"{"\u0061bc": 1}"#, &limits).is_ok());
+    let refused = |text: &str| parse_within(text, &limits).unwrap_err().to_string();
+    assert_eq!(refused(r#"[{"abcd": 1}]"#), "a key has 4 bytes, the limit is 3 at line 1 column 8");
+    assert!(refused(r#"{"é€": 1}"#).contains("a key has 5 bytes"));
+    let twice = format!(r#"{{"{0}": 1, "{0}": 2}}"#, "k".repeat(5000));
+    assert!(parse_strict(&twice, 3).unwrap_err().to_string().len() < 500);
+    let deep = "[".repeat(65) + &"]".repeat(65);
+    assert!(parse_within(&deep, &limits).is_err());
 }
 
 fn any_json() -> impl Strategy<Value = Value> {

@@ -9,6 +9,7 @@ use super::node::{Data, Entry, Node, Position};
 use super::problem::{Problems, segment};
 use crate::canonical::is_safe;
 use crate::limits::Limits;
+use crate::patience;
 
 /// Deeper documents are refused whatever the limit says; what is stored must be readable again.
 const MAX_DEPTH: usize = 100;
@@ -29,6 +30,7 @@ pub(super) struct Builder<'p> {
     root: Option<Node>,
     max_depth: usize,
     max_values: usize,
+    max_key: usize,
     values: usize,
     pub(super) problems: &'p mut Problems,
 }
@@ -36,7 +38,15 @@ pub(super) struct Builder<'p> {
 impl<'p> Builder<'p> {
     pub(super) fn new(limits: &Limits, problems: &'p mut Problems) -> Builder<'p> {
         let (max_depth, max_values) = (limits.json_depth.min(MAX_DEPTH), limits.document_values);
-        Builder { frames: Vec::new(), root: None, max_depth, max_values, values: 0, problems }
+        Builder {
+            frames: Vec::new(),
+            root: None,
+            max_depth,
+            max_values,
+            max_key: limits.key_bytes,
+            values: 0,
+            problems,
+        }
     }
 
     pub(super) fn take_root(&mut self) -> Option<Node> {
@@ -45,6 +55,7 @@ impl<'p> Builder<'p> {
 
     /// Makes room for one more value. Of several documents in one source all count together.
     pub(super) fn count(&mut self, at: Position) -> Result<(), TooMuch> {
+        patience::look();
         self.values += 1;
         if self.values <= self.max_values {
             return Ok(());
@@ -60,6 +71,10 @@ impl<'p> Builder<'p> {
     }
 
     pub(super) fn key(&mut self, name: String, at: Position) {
+        if name.len() > self.max_key {
+            let path = self.path() + &segment(&name);
+            self.problems.add("key_too_long", at, &path, key_too_long(self.max_key));
+        }
         if let Some(Frame::Map { key, .. }) = self.frames.last_mut() {
             *key = Some((name, at));
         }
@@ -176,6 +191,11 @@ impl<'p> Builder<'p> {
         });
         entries
     }
+}
+
+/// What is wrong with a key of more bytes than one may have.
+pub(super) fn key_too_long(most: usize) -> String {
+    format!("a key has more than {most} bytes; keep long texts in values")
 }
 
 /// What is wrong with a document of more values than there may be.

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::node::{Data, Node};
 use super::problem::{Problems, Trail};
 use crate::expression::{Bindings, CompileError, Expression, Part, Piece, Raw, Template, has_expression, split};
+use crate::patience;
 
 /// Compiles a value with expressions inside. What cannot be compiled is a problem and becomes null.
 pub(super) fn template(node: &Node, trail: &Trail<'_>, bindings: &Bindings<'_>, problems: &mut Problems) -> Template {
@@ -12,6 +13,7 @@ pub(super) fn template(node: &Node, trail: &Trail<'_>, bindings: &Bindings<'_>, 
 }
 
 fn part(node: &Node, trail: &Trail<'_>, bindings: &Bindings<'_>, problems: &mut Problems) -> Part {
+    patience::look();
     match &node.data {
         Data::Text(text) if text.contains("${{") => text_part(node, text, trail, bindings, problems),
         Data::List(items) => {

@@ -3,12 +3,19 @@
 //! Works on canonical forms, where steps are a map by id: a step that is new shifts no other. Maps are walked side by side and
 //! nothing is copied but what differs.
 //!
-//! **Invariant:** the operations make the second document of the first one, exactly.
+//! **Invariant:** the operations make the second document of the first one, exactly; unless there are so many that not all are
+//! told, and then the diff says so.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::canonical::pointer_segment;
+use crate::canonical::{self, pointer_segment};
+use crate::patience;
+
+/// So many differences are told.
+const MOST: usize = 10_000;
+/// Bytes of all that are told: each stands in the operations with its path and its value, and step by step once more.
+const MOST_BYTES: usize = 32 << 20;
 
 /// All differences, each list in the order of paths.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -17,6 +24,9 @@ pub struct Diff {
     pub steps: Vec<StepDiff>,
     /// Fields outside of the steps.
     pub settings: Vec<FieldDiff>,
+    /// There are more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
 }
 
 /// One operation of a patch.
@@ -72,10 +82,10 @@ impl Diff {
 /// Compares two documents in their canonical form.
 #[must_use]
 pub fn diff(from: &Value, to: &Value) -> Diff {
-    let mut walk = Walk { at: Vec::new(), found: Vec::new() };
+    let mut walk = Walk { at: Vec::new(), found: Vec::new(), bytes_left: MOST_BYTES, is_cut: false };
     walk.compare(Some(from), Some(to));
     walk.found.sort_by(|a, b| a.at.cmp(&b.at));
-    let mut diff = Diff::default();
+    let mut diff = Diff { truncated: walk.is_cut, ..Diff::default() };
     for difference in &walk.found {
         difference.operations(&mut diff.ops);
         match difference.at[..] {
@@ -96,14 +106,28 @@ struct Difference<'a> {
 struct Walk<'a> {
     at: Vec<&'a str>,
     found: Vec<Difference<'a>>,
+    bytes_left: usize,
+    is_cut: bool,
 }
 
 impl<'a> Walk<'a> {
     fn compare(&mut self, from: Option<&'a Value>, to: Option<&'a Value>) {
+        patience::look();
         match (from, to) {
+            _ if self.is_cut => {}
             (Some(Value::Object(from)), Some(Value::Object(to))) => self.compare_maps(from, to),
             (from, to) if from == to => {}
-            (from, to) => self.found.push(Difference { at: self.at.clone(), from, to }),
+            (from, to) => self.tell(Difference { at: self.at.clone(), from, to }),
+        }
+    }
+
+    fn tell(&mut self, difference: Difference<'a>) {
+        match self.bytes_left.checked_sub(difference.bytes()).filter(|_| self.found.len() < MOST) {
+            Some(left) => {
+                self.bytes_left = left;
+                self.found.push(difference);
+            }
+            None => self.is_cut = true,
         }
     }
 
@@ -124,6 +148,15 @@ impl<'a> Walk<'a> {
 }
 
 impl Difference<'_> {
+    /// About how long it is told.
+    fn bytes(&self) -> usize {
+        let path: usize = self.at.iter().map(|segment| segment.len() + 1).sum();
+        let (from, to) = (self.from.map_or(0, canonical::written), self.to.map_or(0, canonical::written));
+        // Each item that is appended has its path.
+        let items = self.to.and_then(Value::as_array).filter(|_| self.at.last() == Some(&"depends_on"));
+        path * (2 + items.map_or(0, Vec::len)) + from + 2 * to
+    }
+
     fn operations(&self, ops: &mut Vec<Operation>) {
         let path = pointer(&self.at);
         match (self.from, self.to) {

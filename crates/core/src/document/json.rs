@@ -31,8 +31,14 @@ fn take(builder: &mut Builder<'_>, at: Position, token: &str) -> Result<(), TooM
         b'}' | b']' => {
             builder.close();
         }
-        b'"' if builder.wants_key() => builder.key(text(token), at),
-        b'"' => push(builder, at, Data::Text(text(token))),
+        b'"' if builder.wants_key() => {
+            let key = text(builder, at, token);
+            builder.key(key, at);
+        }
+        b'"' => {
+            let text = text(builder, at, token);
+            push(builder, at, Data::Text(text));
+        }
         b't' => push(builder, at, Data::Bool(true)),
         b'f' => push(builder, at, Data::Bool(false)),
         b'n' => push(builder, at, Data::Null),
@@ -48,8 +54,18 @@ fn push(builder: &mut Builder<'_>, at: Position, data: Data) {
     builder.push(Node { at, data });
 }
 
-fn text(token: &str) -> String {
-    serde_json::from_str(token).unwrap_or_default()
+/// Whoever found the text to be well-formed did not look at what its escapes mean.
+fn text(builder: &mut Builder<'_>, at: Position, token: &str) -> String {
+    serde_json::from_str(token).unwrap_or_else(|_| {
+        let path = builder.path();
+        builder.problems.add(
+            "bad_value",
+            at,
+            &path,
+            "a text has half of a surrogate pair (`\\ud800`); send the whole character",
+        );
+        String::new()
+    })
 }
 
 struct Scanner<'a> {

@@ -37,7 +37,7 @@ use crate::limits::Limits;
 use crate::plan::Plan;
 
 pub use diff::{Diff, FieldDiff, Operation, StepChange, StepDiff, diff};
-pub use merge::{Conflict, ConflictKind, Merged, merge};
+pub use merge::{Conflict, ConflictKind, Conflicts, Merged, merge};
 use node::{Data, Node, Position};
 pub use numbered::{patch_run, unpatch_run, without_numbers};
 pub use patch::{PatchError, patch, patched};
@@ -103,6 +103,9 @@ pub fn load_value(value: &Value, limits: &Limits) -> Result<Loaded, Vec<Problem>
     }
     if canonical::count(value) > limits.document_values {
         return Err(single("too_many_values", &builder::too_many_values(limits.document_values)));
+    }
+    if canonical::has_longer_key(value, limits.key_bytes) {
+        return Err(single("key_too_long", &builder::key_too_long(limits.key_bytes)));
     }
     let loaded = load_node(&Node::from(value), limits, &mut problems);
     match loaded.filter(|_| problems.is_empty()) {
@@ -175,6 +178,7 @@ fn unlimited() -> Limits {
         steps: usize::MAX,
         expression_chars: usize::MAX,
         expression_depth: usize::MAX,
+        key_bytes: usize::MAX,
         json_depth: usize::MAX,
         attempts: u32::MAX,
         name_chars: usize::MAX,

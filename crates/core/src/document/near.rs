@@ -1,5 +1,7 @@
 //! "Did you mean …?": the known name nearest to an unknown one.
 
+use crate::patience;
+
 /// Names that are compared with an unknown one, at most.
 const MOST_COMPARED: usize = 5000;
 
@@ -22,6 +24,7 @@ fn may_be_near(wanted: usize, name: &str, allowed: usize) -> bool {
 
 /// Edits between two names (a swap of neighbours is one), or `None` beyond `allowed`.
 fn distance(wanted: &[char], name: &str, allowed: usize) -> Option<usize> {
+    patience::look();
     let name: Vec<char> = name.chars().flat_map(char::to_lowercase).collect();
     let mut before_last: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=name.len()).collect();

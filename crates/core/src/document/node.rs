@@ -5,6 +5,8 @@ use std::fmt;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 
+use crate::patience;
+
 /// Line and column, both from 1; 0 means unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
@@ -77,6 +79,7 @@ impl Node {
     }
 
     pub(super) fn to_value(&self) -> Value {
+        patience::look();
         match &self.data {
             Data::Null => Value::Null,
             Data::Bool(value) => Value::Bool(*value),
@@ -96,6 +99,7 @@ impl From<Data> for Node {
 
 impl From<&Value> for Node {
     fn from(value: &Value) -> Node {
+        patience::look();
         let entry = |(key, value): (&String, &Value)| Entry {
             key: key.clone(),
             at: Position::default(),

@@ -12,6 +12,13 @@ use serde_json::{Number, Value};
 use super::{Loaded, Problem, load_value};
 use crate::canonical;
 use crate::limits::Limits;
+use crate::patience;
+use crate::text;
+
+/// Bytes of a path, a name or a member that is quoted.
+const MAX_SHOWN: usize = 256;
+/// Bytes of what is said about an operation.
+const MAX_REASON: usize = 1024;
 
 /// Why there is no patched document.
 #[derive(Debug, thiserror::Error)]
@@ -47,11 +54,34 @@ pub fn patch(canonical: &str, operations: &Value, limits: &Limits) -> Result<Loa
         .map_err(|error| PatchError::Failed(format!("the document to be patched is not JSON: {error}")))?;
     let mut patching = Patching::new(document, limits);
     for (number, operation) in (1..).zip(operations) {
-        let failed = |reason| PatchError::Failed(format!("operation {number} of the patch {reason}"));
-        let operation = PatchOperation::deserialize(operation).map_err(|error| failed(format!("is none: {error}")))?;
+        let failed = |reason: String| {
+            let reason = text::shortened(&reason, MAX_REASON);
+            PatchError::Failed(format!("operation {number} of the patch {reason}"))
+        };
+        let operation = read(operation).map_err(|reason| failed(format!("is none: {reason}")))?;
         patching.apply(&operation).map_err(|reason| failed(format!("({}) {reason}", shown(&operation))))?;
     }
     load_value(&patching.document, limits).map_err(PatchError::Invalid)
+}
+
+/// Reads an operation, which has its own members and no others: one that is misspelt is not passed over.
+fn read(operation: &Value) -> Result<PatchOperation, String> {
+    let Some(members) = operation.as_object() else { return Err("an operation is an object".to_owned()) };
+    let known: &[&str] = match members.get("op").and_then(Value::as_str) {
+        Some("add" | "replace" | "test") => &["op", "path", "value"],
+        Some("remove") => &["op", "path"],
+        Some("move" | "copy") => &["op", "from", "path"],
+        Some(op) => {
+            let op = text::shortened(op, MAX_SHOWN);
+            return Err(format!("there is no operation `{op}`; known are add, remove, replace, move, copy, test"));
+        }
+        None => return Err("`op` is a text, such as `replace`".to_owned()),
+    };
+    if let Some(other) = members.keys().find(|member| !known.contains(&member.as_str())) {
+        let other = text::shortened(other, MAX_SHOWN);
+        return Err(format!("it has no member `{other}`; known are {}", known.join(", ")));
+    }
+    PatchOperation::deserialize(operation).map_err(|error| error.to_string())
 }
 
 /// Applies patches that were checked when they were stored to a document's canonical form, one after the other. The result is
@@ -88,6 +118,7 @@ impl<'a> Patching<'a> {
     }
 
     fn apply(&mut self, operation: &PatchOperation) -> Result<(), String> {
+        patience::look();
         self.pay_for_place(operation.path().as_str())?;
         match operation {
             PatchOperation::Test(test) => {
@@ -100,7 +131,7 @@ impl<'a> Patching<'a> {
             PatchOperation::Copy(copy) => {
                 let source = self.document.pointer(copy.from.as_str()).ok_or("has nothing at `from`")?;
                 self.check_depth(source, copy.path.as_str())?;
-                self.add(written(source))?;
+                self.add(canonical::written(source))?;
             }
             PatchOperation::Move(moved) => {
                 self.pay_for_place(moved.from.as_str())?;
@@ -135,6 +166,7 @@ impl<'a> Patching<'a> {
     }
 
     fn is_deeper(&self, value: &Value, left: usize) -> Result<bool, String> {
+        patience::look();
         self.walk(1)?;
         match value {
             Value::Array(_) | Value::Object(_) if left == 0 => Ok(true),
@@ -166,16 +198,6 @@ impl<'a> Patching<'a> {
     }
 }
 
-/// How many bytes the text of a value has, about: it is not written for that.
-fn written(value: &Value) -> usize {
-    match value {
-        Value::String(text) => text.len() + 2,
-        Value::Array(items) => items.iter().map(|item| 1 + written(item)).sum::<usize>() + 2,
-        Value::Object(map) => map.iter().map(|(key, item)| key.len() + 4 + written(item)).sum::<usize>() + 2,
-        _ => 4,
-    }
-}
-
 /// Equal as RFC 6902 has it: numbers by their value, 1 and 1.0 are the same.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
@@ -202,7 +224,7 @@ fn shown(operation: &PatchOperation) -> String {
         PatchOperation::Copy(_) => "copy",
         PatchOperation::Test(_) => "test",
     };
-    format!("`{name} {}`", operation.path().as_str())
+    format!("`{name} {}`", text::shortened(operation.path().as_str(), MAX_SHOWN))
 }
 
 fn reason(kind: &PatchErrorKind, operation: &PatchOperation) -> &'static str {
@@ -288,11 +310,36 @@ mod tests {
             (json!({"op": "grow", "path": "/steps/x"}), "operation 2 of the patch is none"),
             (json!({"op": "add", "path": "/steps/x"}), "missing field `value`"),
             (json!("remove"), "operation 2 of the patch is none"),
+            (json!({"op": "grow", "path": "/steps/x"}), "there is no operation `grow`; known are add, remove"),
+            (json!({"op": ["add"], "path": "/steps/x"}), "`op` is a text"),
+            (json!({"path": "/steps/x"}), "`op` is a text"),
+            (json!({"op": "remove", "path": "/steps/b", "value": 1}), "no member `value`; known are op, path"),
+            (json!({"op": "replace", "path": "/version", "value": 1, "form": ""}), "no member `form`"),
+            (json!({"op": "move", "path": "/steps/a", "value": 1}), "no member `value`"),
+            (json!({"op": "add", "path": 1, "value": 1}), "operation 2 of the patch is none: "),
+            (json!({"op": "add", "path": "steps", "value": 1}), "operation 2 of the patch is none: "),
         ] {
             let reason = second(operation.clone());
             assert!(reason.contains(told), "{operation}: {reason}");
         }
         assert!(failed(json!({"op": "remove", "path": "/steps/b"})).contains("a list of operations"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_in_few_bytes() {
+        let long = "/x".repeat(100_000);
+        for operation in [
+            json!({"op": long, "path": ""}),
+            json!({"op": "remove", "path": long}),
+            json!({"op": "remove", "path": "", long.clone(): 1}),
+            json!({"op": "copy", "from": long, "path": long}),
+            json!({"op": "add", "path": [long], "value": 1}),
+        ] {
+            assert!(failed(json!([operation])).len() < 1500);
+        }
+        let keys = patched(json!([{"op": "add", "path": "/steps/a/input", "value": {"k".repeat(2000): 1}}]));
+        let Err(PatchError::Invalid(problems)) = keys else { panic!("the key is too long") };
+        assert_eq!(problems[0].code, "key_too_long");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::canonical;
 use crate::expression::{Bindings, CompileError, Expression, Template};
 use crate::hash::Digest;
 use crate::limits::Limits;
+use crate::patience;
 use crate::plan::{PlanStep, Push, Runtime, StepConcurrency, StepIndex};
 
 const KEYS: [&str; 7] = ["skill", "description", "input", "depends_on", "when", "foreach", "concurrency"];
@@ -130,6 +131,7 @@ impl Planner<'_> {
         section.text("description", problems);
         section.required("skill", problems);
         let skill = section.name("skill", self.limits.name_chars, problems).unwrap_or_default();
+        patience::look();
         let settings = Settings::read(&section, self.defaults, self.limits, problems);
         let compiled = self.compile(&section, problems);
         let input_at = trail.key("input");

@@ -264,7 +264,7 @@ pub fn check_payload(plan: &Plan, payload: &Json, limits: &Limits) -> Result<(),
 }
 
 fn parse(payload: &Json, limits: &Limits) -> Result<Value, Rejection> {
-    canonical::parse_strict(payload.as_str(), limits.json_depth)
+    canonical::parse_within(payload.as_str(), limits)
         .map_err(|error| invalid("bad_payload", format!("the payload: {error}")))
 }
 

@@ -130,3 +130,22 @@ proptest! {
         );
     }
 }
+
+#[test]
+fn there_is_an_end_to_what_is_told() {
+    let wide = |n: u32, keys: usize| -> Value {
+        (0..keys).map(|i| (format!("k{i:06}"), json!(n))).collect::<Map<_, _>>().into()
+    };
+    let found = diff(&wide(1, MOST), &wide(2, MOST));
+    assert!(!found.truncated && found.ops.len() == MOST);
+    let found = diff(&wide(1, MOST + 1), &wide(2, MOST + 1));
+    assert!(found.truncated && found.ops.len() == MOST && found.settings.len() == MOST);
+    let deep = |n: u32| (0..50).fold(wide(n, 5000), |inner, _| json!({ "k".repeat(1000): inner }));
+    let found = diff(&deep(1), &deep(2));
+    let told = serde_json::to_string(&found).unwrap();
+    assert!(found.truncated && told.len() < 2 * MOST_BYTES, "{} bytes", told.len());
+    // What stands for all of them.
+    let after = wide(2, 3);
+    let whole = json!([{"op": "replace", "path": "", "value": after}]).to_string();
+    assert_eq!(crate::document::patched("{}", &[whole]).unwrap(), after.to_string());
+}

@@ -5,6 +5,39 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
+/// So many clashing values are told.
+const MOST: usize = 10_000;
+/// Bytes of all of them: paths, and what each side has.
+const MOST_BYTES: usize = 32 << 20;
+
+/// What a merge cannot decide.
+#[derive(Debug)]
+pub struct Conflicts {
+    pub list: Vec<Conflict>,
+    /// There are more.
+    pub truncated: bool,
+    bytes_left: usize,
+}
+
+impl Default for Conflicts {
+    fn default() -> Conflicts {
+        Conflicts { list: Vec::new(), truncated: false, bytes_left: MOST_BYTES }
+    }
+}
+
+impl Conflicts {
+    /// Makes room for a conflict of so many bytes before it is made.
+    pub(super) fn add(&mut self, bytes: usize, conflict: impl FnOnce() -> Conflict) {
+        match self.bytes_left.checked_sub(bytes).filter(|_| self.list.len() < MOST) {
+            Some(left) => {
+                self.bytes_left = left;
+                self.list.push(conflict());
+            }
+            None => self.truncated = true,
+        }
+    }
+}
+
 /// Something that a merge cannot decide.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Conflict {

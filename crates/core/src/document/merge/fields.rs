@@ -5,10 +5,11 @@
 
 use serde_json::{Map, Value};
 
-use super::conflict::{Conflict, ConflictKind, Side};
+use super::conflict::{Conflict, ConflictKind, Conflicts, Side};
 use super::set;
-use crate::canonical::pointer_segment;
+use crate::canonical::{pointer_segment, written};
 use crate::document::node::{Data, Entry, Node};
+use crate::patience;
 
 /// What came out.
 #[derive(Debug)]
@@ -65,13 +66,8 @@ impl Place {
 }
 
 /// Merges all values. Where they clash stands what `preferred` has.
-pub(super) fn merge<'a>(
-    base: &'a Value,
-    ours: &'a Value,
-    theirs: &'a Value,
-    preferred: Side,
-) -> (Tree<'a>, Vec<Conflict>) {
-    let mut merging = Merging { at: Vec::new(), conflicts: Vec::new(), preferred };
+pub(super) fn merge<'a>(base: &'a Value, ours: &'a Value, theirs: &'a Value, preferred: Side) -> (Tree<'a>, Conflicts) {
+    let mut merging = Merging { at: Vec::new(), conflicts: Conflicts::default(), preferred };
     let three = Three { base: Some(base), ours: Some(ours), theirs: Some(theirs) };
     let tree = merging.value(three, Place::Document).unwrap_or(Tree::Taken(base));
     (tree, merging.conflicts)
@@ -79,12 +75,13 @@ pub(super) fn merge<'a>(
 
 struct Merging<'a> {
     at: Vec<&'a str>,
-    conflicts: Vec<Conflict>,
+    conflicts: Conflicts,
     preferred: Side,
 }
 
 impl<'a> Merging<'a> {
     fn value(&mut self, three: Three<'a>, place: Place) -> Option<Tree<'a>> {
+        patience::look();
         let Three { base, ours, theirs } = three;
         if ours == theirs || theirs == base {
             return ours.map(Tree::Taken);
@@ -139,10 +136,13 @@ impl<'a> Merging<'a> {
             (_, _, None) => (ConflictKind::ChangedAndRemoved, "theirs removed what ours changed"),
             _ => (ConflictKind::BothChanged, "both sides changed it, and not to the same"),
         };
-        self.conflicts.push(Conflict {
+        let bytes = [base, ours, theirs].into_iter().flatten().map(written).sum::<usize>()
+            + self.at.iter().map(|segment| segment.len() + 1).sum::<usize>();
+        let at = &self.at;
+        self.conflicts.add(bytes, || Conflict {
             kind,
-            path: self.at.iter().map(|segment| pointer_segment(segment)).collect(),
-            step_id: match self.at[..] {
+            path: at.iter().map(|segment| pointer_segment(segment)).collect(),
+            step_id: match at[..] {
                 ["steps", id, ..] => Some(id.to_owned()),
                 _ => None,
             },

@@ -10,18 +10,19 @@
 //! conflict. Works on canonical forms.
 //!
 //! **Invariant:** a merge is clean only when its result is a document that loads. Which side is called ours changes the names
-//! in conflicts and nothing else. No conflict hides another.
+//! in conflicts and nothing else. No conflict hides another, but there is an end to how many are told.
 
 mod conflict;
 mod fields;
 mod set;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use conflict::Side;
-pub use conflict::{Conflict, ConflictKind};
+pub use conflict::{Conflict, ConflictKind, Conflicts};
 use fields::Tree;
 
 use super::node::{Node, Position};
@@ -35,8 +36,8 @@ use crate::limits::Limits;
 #[expect(clippy::large_enum_variant, reason = "it is looked at once and taken apart")]
 pub enum Merged {
     Clean(Loaded),
-    /// All of them, in the order of their paths.
-    Conflicts(Vec<Conflict>),
+    /// In the order of their paths.
+    Conflicts(Conflicts),
 }
 
 /// Merges two documents that came from the same one, all in their canonical form.
@@ -45,18 +46,18 @@ pub fn merge(base: &Value, ours: &Value, theirs: &Value, limits: &Limits) -> Mer
     let sides = Sides { base, ours, theirs };
     let (tree, mut conflicts) = fields::merge(base, ours, theirs, Side::Ours);
     let mut graph = match sides.load(&tree, limits) {
-        Ok(loaded) if conflicts.is_empty() => return Merged::Clean(loaded),
+        Ok(loaded) if conflicts.list.is_empty() => return Merged::Clean(loaded),
         Ok(_) => Vec::new(),
         Err(found) => found,
     };
     // With values open, only what is wrong whichever of them is taken is a conflict of its own.
-    if !conflicts.is_empty() && !graph.is_empty() {
+    if !conflicts.list.is_empty() && !graph.is_empty() {
         let (tree, _) = fields::merge(base, ours, theirs, Side::Theirs);
         let also = sides.load(&tree, limits).err().unwrap_or_default();
         graph.retain(|conflict| also.contains(conflict));
     }
-    conflicts.extend(graph);
-    conflicts.sort_by(|a, b| a.path.split('/').cmp(b.path.split('/')));
+    conflicts.list.extend(graph);
+    conflicts.list.sort_by(|a, b| a.path.split('/').cmp(b.path.split('/')));
     Merged::Conflicts(conflicts)
 }
 
@@ -72,38 +73,42 @@ impl Sides<'_> {
         let mut problems = Problems::default();
         let loaded = load_node(&Node::from(tree), limits, &mut problems);
         if let Some(loaded) = loaded.filter(|_| problems.is_empty()) {
-            let too_large = |problems: Vec<Problem>| problems.into_iter().map(|p| self.conflict(p, &[])).collect();
+            let too_large =
+                |problems: Vec<Problem>| problems.into_iter().map(|p| conflict_of(p, &[], &HashMap::new())).collect();
             return check_size(loaded.canonical.len(), limits).map(|()| loaded).map_err(too_large);
         }
         let circles = problems.take_circles();
-        Err(problems.into_sorted().into_iter().map(|problem| self.conflict(problem, &circles)).collect())
+        let removed = self.removed();
+        Err(problems.into_sorted().into_iter().map(|problem| conflict_of(problem, &circles, &removed)).collect())
     }
 
-    fn conflict(&self, problem: Problem, circles: &[Vec<Arc<str>>]) -> Conflict {
-        let step_id = problem.path.strip_prefix("/steps/").and_then(|below| below.split('/').next());
-        let step_id = step_id.map(|id| id.replace("~1", "/").replace("~0", "~"));
-        let (kind, message, steps) = match problem.code {
-            "cycle" => (ConflictKind::Cycle, problem.message, circle_from(step_id.as_deref(), circles)),
-            "unknown_step" => {
-                let (message, missing) = self.dangling(problem.message);
-                (ConflictKind::DanglingReference, message, missing.into_iter().collect())
-            }
-            _ => (ConflictKind::Invalid, problem.message, Vec::new()),
-        };
-        Conflict { kind, path: problem.path, step_id, message, steps, base: None, ours: None, theirs: None }
+    /// Steps that one side removed, by what is said where another step needs one of them.
+    fn removed(&self) -> HashMap<String, (&str, Side)> {
+        let sides = [(Side::Ours, self.ours), (Side::Theirs, self.theirs)];
+        let removed = |id| sides.into_iter().find(|(_, document)| document["steps"].get(id).is_none());
+        step_ids(self.base).filter_map(|id| Some((no_such_step(id), (id, removed(id)?.0)))).collect()
     }
+}
 
-    /// Which step is missing, and who removed it.
-    fn dangling(&self, message: String) -> (String, Option<String>) {
-        let removed = step_ids(self.base).find_map(|id| {
-            let side = [(Side::Ours, self.ours), (Side::Theirs, self.theirs)];
-            let side = side.into_iter().find(|(_, document)| document["steps"].get(id).is_none())?.0;
-            (message == no_such_step(id)).then_some((id, side))
-        });
-        match removed {
-            Some((id, side)) => (format!("{message}: {side} removed it"), Some(id.to_owned())),
-            None => (message, None),
+fn conflict_of(problem: Problem, circles: &[Vec<Arc<str>>], removed: &HashMap<String, (&str, Side)>) -> Conflict {
+    let step_id = problem.path.strip_prefix("/steps/").and_then(|below| below.split('/').next());
+    let step_id = step_id.map(|id| id.replace("~1", "/").replace("~0", "~"));
+    let (kind, message, steps) = match problem.code {
+        "cycle" => (ConflictKind::Cycle, problem.message, circle_from(step_id.as_deref(), circles)),
+        "unknown_step" => {
+            let (message, missing) = dangling(problem.message, removed);
+            (ConflictKind::DanglingReference, message, missing.into_iter().collect())
         }
+        _ => (ConflictKind::Invalid, problem.message, Vec::new()),
+    };
+    Conflict { kind, path: problem.path, step_id, message, steps, base: None, ours: None, theirs: None }
+}
+
+/// Which step is missing, and who removed it.
+fn dangling(message: String, removed: &HashMap<String, (&str, Side)>) -> (String, Option<String>) {
+    match removed.get(&message) {
+        Some((id, side)) => (format!("{message}: {side} removed it"), Some((*id).to_owned())),
+        None => (message, None),
     }
 }
 

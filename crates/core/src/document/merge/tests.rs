@@ -46,7 +46,7 @@ fn clean(ours: &[(&str, Value)], theirs: &[(&str, Value)], expected: &[(&str, Va
 fn conflicts(ours: &[(&str, Value)], theirs: &[(&str, Value)], expected: Value) {
     match merged(ours, theirs) {
         Merged::Clean(loaded) => panic!("it should have conflicts: {}", loaded.canonical),
-        Merged::Conflicts(conflicts) => assert_eq!(serde_json::to_value(conflicts).unwrap(), expected),
+        Merged::Conflicts(conflicts) => assert_eq!(serde_json::to_value(conflicts.list).unwrap(), expected),
     }
 }
 
@@ -157,7 +157,7 @@ fn open_values_hide_no_circle() {
     let (ours, theirs) = (("/steps/a/skill", json!("y")), ("/steps/a/skill", json!("z")));
     let circle = (("/steps/a/depends_on", json!(["d"])), ("/steps/d/depends_on", json!(["c"])));
     let Merged::Conflicts(found) = merged(&[ours, circle.0], &[theirs, circle.1]) else { panic!("two conflicts") };
-    let kinds: Vec<ConflictKind> = found.iter().map(|conflict| conflict.kind).collect();
+    let kinds: Vec<ConflictKind> = found.list.iter().map(|conflict| conflict.kind).collect();
     assert_eq!(kinds, [ConflictKind::Cycle, ConflictKind::BothChanged]);
 }
 
@@ -168,7 +168,7 @@ fn what_only_one_choice_would_break_is_not_told_yet() {
     else {
         panic!("`c` is changed and removed")
     };
-    assert_eq!(found.len(), 1, "taking theirs needs nothing else: {found:#?}");
+    assert_eq!(found.list.len(), 1, "taking theirs needs nothing else: {found:#?}");
 }
 
 #[test]
@@ -176,9 +176,26 @@ fn limits_hold_for_the_result() {
     let limits = Limits { steps: 5, ..Limits::default() };
     let added = |id: &str| changed(&[(&format!("/steps/{id}"), json!({"skill": "x"}))]);
     let Merged::Conflicts(found) = merge(&base(), &added("e"), &added("f"), &limits) else { panic!("too many steps") };
-    assert_eq!((found[0].kind, found[0].path.as_str()), (ConflictKind::Invalid, "/steps"));
-    assert_eq!(found[0].message, "the document has 6 steps; 5 are allowed");
+    assert_eq!((found.list[0].kind, found.list[0].path.as_str()), (ConflictKind::Invalid, "/steps"));
+    assert_eq!(found.list[0].message, "the document has 6 steps; 5 are allowed");
     let limits = Limits { document_bytes: 200, ..Limits::default() };
     let Merged::Conflicts(found) = merge(&base(), &added("e"), &added("f"), &limits) else { panic!("too many bytes") };
-    assert_eq!((found[0].kind, found[0].path.as_str()), (ConflictKind::Invalid, ""));
+    assert_eq!((found.list[0].kind, found.list[0].path.as_str()), (ConflictKind::Invalid, ""));
+}
+
+#[test]
+fn there_is_an_end_to_conflicts_that_are_told() {
+    let sides = |wrap: fn(Value) -> Value| {
+        let side = |n: u32| -> Value {
+            let input: serde_json::Map<_, _> = (0..12_000).map(|i| (format!("k{i}"), json!(n))).collect();
+            json!({"name": "t", "steps": {"a": {"skill": "x", "input": wrap(input.into())}}})
+        };
+        merge(&side(0), &side(1), &side(2), &Limits::default())
+    };
+    let Merged::Conflicts(found) = sides(|input| input) else { panic!("all of them clash") };
+    assert!(found.truncated && found.list.len() == 10_000);
+    let deep = |input| (0..50).fold(input, |inner, _| json!({ "k".repeat(1000): inner }));
+    let Merged::Conflicts(found) = sides(deep) else { panic!("all of them clash") };
+    let told = serde_json::to_string(&found.list).unwrap();
+    assert!(found.truncated && told.len() < 64 << 20, "{} bytes", told.len());
 }

@@ -174,7 +174,7 @@ fn names_that_are_not_known_here() {
             "    foreach: '${{ index }}'\n",
         ),
         &[
-            "unknown_name 5:12 /steps/a/input: there is no name `paylod`; known are `payload`, `run`, `steps.<id>.output` and, with `foreach`, `item` and `index` (did you mean `payload`?)",
+            "unknown_name 5:12 /steps/a/input: there is no name `paylod`; known are `payload`, `run`, `steps.<id>.output`, `steps.<id>.artifacts` and, with `foreach`, `item` and `index` (did you mean `payload`?)",
             "unknown_name 6:11 /steps/a/when: `item` is known only in the `input` of a step with `foreach`",
             "unknown_name 7:14 /steps/a/foreach: `index` is known only in the `input` of a step with `foreach`",
         ],
@@ -197,6 +197,38 @@ fn an_integer_that_would_be_rounded() {
             "integer_too_large 2:33 /steps/a/input: the integer 9007199254740992 is beyond ±(2^53 − 1) (write it in quotes)",
         ],
     );
+}
+
+#[test]
+fn half_characters() {
+    check(
+        r#"{"name": "x", "steps": {"a": {"skill": "noop", "input": ["\ud83d\ude00", {"k": "\ud800"}]}}}"#,
+        &[
+            "bad_value 1:80 /steps/a/input/1/k: a text has half of a surrogate pair (`\\ud800`); send the whole character",
+        ],
+    );
+    check(
+        r#"{"name": "x", "steps": {"a": {"skill": "noop", "input": {"\uDC00": 1}}}}"#,
+        &["bad_value 1:58 /steps/a/input: a text has half of a surrogate pair (`\\ud800`); send the whole character"],
+    );
+    let problems = load("name: x\nsteps: {a: {skill: noop, input: \"\\ud800\"}}", &Limits::default()).unwrap_err();
+    assert_eq!((problems.len(), problems[0].code), (1, "not_yaml"));
+}
+
+#[test]
+fn long_keys() {
+    let key = "k".repeat(1025);
+    let json = format!(r#"{{"name": "x", "steps": {{"a": {{"skill": "noop", "input": {{"{key}": 1}}}}}}}}"#);
+    let yaml = format!("name: x\nsteps: {{a: {{skill: noop, input: {{? {key} : 1}}}}}}");
+    let fits = json.replace(&key, &key[1..]);
+    for source in [&json, &yaml] {
+        let problems = load(source, &Limits::default()).unwrap_err();
+        assert_eq!((problems.len(), problems[0].code), (1, "key_too_long"));
+        assert!(problems[0].path.len() < 400 && problems[0].message.len() < 100);
+    }
+    let value = |text: &str| serde_json::from_str(text).unwrap();
+    assert_eq!(load_value(&value(&json), &Limits::default()).unwrap_err()[0].code, "key_too_long");
+    assert!(load(&fits, &Limits::default()).is_ok() && load_value(&value(&fits), &Limits::default()).is_ok());
 }
 
 #[test]

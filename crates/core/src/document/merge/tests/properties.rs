@@ -11,7 +11,7 @@ use crate::limits::Limits;
 fn merged(base: &Value, ours: &Value, theirs: &Value) -> Result<Value, Vec<Conflict>> {
     match merge(base, ours, theirs, &Limits::default()) {
         Merged::Clean(loaded) => Ok(serde_json::from_str(&loaded.canonical).unwrap()),
-        Merged::Conflicts(conflicts) => Err(conflicts),
+        Merged::Conflicts(conflicts) => Err(conflicts.list),
     }
 }
 
