@@ -3,7 +3,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use milepost_core::document;
+use milepost_core::document::{self, Conflicts};
 use milepost_core::run::{Rejection, RejectionKind};
 use milepost_engine::definitions::{DefinitionError, DefinitionErrorKind};
 use milepost_engine::{EngineError, NOT_KEPT, WorkError};
@@ -35,6 +35,10 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<crate::wire::Any>>)]
     conflicts: Option<Box<[document::Conflict]>>,
+    /// There are more conflicts than are told.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    truncated: bool,
 }
 
 /// One thing that is wrong with a document.
@@ -68,6 +72,7 @@ impl Problem {
             detail: shortened(detail.into()),
             problems: None,
             conflicts: None,
+            truncated: false,
         }
     }
 
@@ -142,7 +147,8 @@ impl From<EngineError> for Problem {
             EngineError::Work(WorkError::Panicked) => StatusCode::INTERNAL_SERVER_ERROR,
             EngineError::Definition(DefinitionError::MergeConflict(conflicts)) => {
                 let problem = Problem::new(StatusCode::CONFLICT, code, detail);
-                return Problem { conflicts: Some(conflicts.into()), ..problem };
+                let Conflicts { list, truncated, .. } = conflicts;
+                return Problem { conflicts: Some(list.into()), truncated, ..problem };
             }
             EngineError::Definition(error) => match error.kind() {
                 DefinitionErrorKind::NotFound => StatusCode::NOT_FOUND,

@@ -136,6 +136,7 @@ impl Engine {
         let state = self.state_of(run).await?;
         let loaded = self.patch_plan(&state.plan, ops).await?;
         self.check_patch_skills(&state.plan, &loaded.plan)?;
+        let bytes = loaded.canonical.len();
         let options = PatchOptions { rerun, ..PatchOptions::default() };
         let patch = new_patch(SignalId(uuid::Uuid::nil()), Arc::new(loaded.plan), &options);
         let last_event_seq = state.last_seq;
@@ -143,7 +144,7 @@ impl Engine {
             let (effects, refused) = state.preview_patch(&patch);
             (StepLists::of(&effects, &patch.plan), refused)
         };
-        let (steps, refused) = self.work().run(Lane::Documents, weigh).await?;
+        let (steps, refused) = self.work().run(Lane::Documents, bytes, weigh).await?;
         Ok(PatchPreview {
             run_id: run,
             fits: refused.is_none(),
@@ -177,9 +178,9 @@ impl Engine {
                 return Err(Rejection { kind: RejectionKind::NotFound, code: "unknown_patch", message }.into());
             };
             let former = self.plans.text(self.org, before).await?;
-            let now = state.plan.clone();
+            let (bytes, now) = (former.len(), state.plan.clone());
             let unpatch = move || document::unpatch_run(&now, &former);
-            let loaded = self.work().run(Lane::Stored, unpatch).await??;
+            let loaded = self.work().run(Lane::Stored, bytes, unpatch).await??;
             let plan = self.plans.add(self.org, loaded).await?;
             let patch = PatchRun { undoes: Some(undone.unwrap_or(newest)), ..new_patch(id, plan, &options) };
             match self.send_patch(&head, patch).await {
@@ -196,12 +197,13 @@ impl Engine {
             return Ok(plan);
         }
         let text = self.plans.text(self.org, plan.hash).await?;
+        let bytes = text.len();
         let load = move || {
             let canonical = document::without_numbers(&text)?;
             let plan = document::load_stored(&canonical).map_err(EngineError::Invalid)?;
             Ok::<_, EngineError>(Loaded { hash: plan.hash, canonical, plan })
         };
-        let loaded = self.work().run(Lane::Stored, load).await??;
+        let loaded = self.work().run(Lane::Stored, bytes, load).await??;
         self.plans.add(self.org, loaded).await
     }
 

@@ -43,8 +43,9 @@ impl Engine {
 
     /// A document as people wrote it, of one that a patch of a run made.
     pub(crate) async fn without_numbers(&self, text: Arc<str>) -> Result<Arc<str>, EngineError> {
+        let bytes = text.len();
         let plain = move || document::without_numbers(&text).map(Arc::from);
-        Ok(self.work().run(Lane::Stored, plain).await??)
+        Ok(self.work().sized(Lane::Stored, bytes, plain).await??)
     }
 }
 

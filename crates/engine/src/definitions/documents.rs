@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex};
 use milepost_core::document;
 use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
+use milepost_store::Store;
 use milepost_store::rows::{RevisionKind, RevisionRow};
-use milepost_store::{Store, StoreError};
-use serde_json::Value;
 use uuid::Uuid;
 
 use super::content::{Content, corrupt};
@@ -78,13 +77,6 @@ impl Documents {
             (text, made) if made == hash => Ok(text),
             _ => Err(corrupt(hash, "its patches make another document").into()),
         }
-    }
-
-    /// As a value, to be compared and merged.
-    pub(crate) async fn value(&self, org: OrgId, revision: &RevisionRow) -> Result<Value, EngineError> {
-        let text = self.of(org, revision).await?;
-        let value = self.work.sized(Lane::Stored, text.len(), move || serde_json::from_str(&text)).await?;
-        Ok(value.map_err(|error| StoreError::Corrupt(format!("a stored document is not JSON: {error}")))?)
     }
 
     fn at_hand(&self, org: OrgId, hash: Digest) -> Option<Arc<str>> {

@@ -1,6 +1,6 @@
 //! Why a definition is not found, or not changed.
 
-use milepost_core::document::Conflict;
+use milepost_core::document::Conflicts;
 
 /// Cut by what the caller does next.
 #[derive(Debug, thiserror::Error)]
@@ -30,8 +30,8 @@ pub enum DefinitionError {
     MovedByAnother { tag: String, by: String, version: u64 },
     #[error("tag `{tag}` is protected: it may be moved by {}; ask one of them, or have the protection changed", .movers.join(", "))]
     Protected { tag: String, movers: Vec<String> },
-    #[error("the two do not fit together in {} place(s); change one of them, or write the document as it should be", .0.len())]
-    MergeConflict(Vec<Conflict>),
+    #[error("the two do not fit together in {} place(s); change one of them, or write the document as it should be", .0.list.len())]
+    MergeConflict(Conflicts),
     #[error("the idempotency key `{0}` was used for another request; use a new one")]
     KeyReused(String),
     #[error("tag `{0}` moves faster than this request could be done; try again")]

@@ -1,18 +1,18 @@
 //! Merges: what one line of revisions did since it left another is done there too.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use milepost_core::document::{self, Diff, Merged};
 use milepost_core::id::OrgId;
 use milepost_store::StoreError;
 use milepost_store::rows::{MoveKind, RevisionKind, RevisionRow, TagRow};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::moves::{Change, Decision, Destination, Step};
 use super::request::{Asked, MergeNote};
-use super::{DOCUMENT, DefinitionError, Definitions, Moving};
+use super::{DOCUMENT, DefinitionError, Definitions, Moving, value_of};
 use crate::error::EngineError;
 use crate::work::Lane;
 
@@ -44,8 +44,8 @@ pub struct Merging {
 struct Prepared {
     outcome: MergeOutcome,
     base: Option<Uuid>,
-    ours: Value,
-    result: Value,
+    ours: Arc<str>,
+    result: Arc<str>,
     decision: Decision,
 }
 
@@ -87,7 +87,7 @@ impl Definitions {
         let now = self.tag(org, tag).await?;
         let prepared = self.prepare_merge(org, &now, from, moving).await?;
         let Prepared { ours, result, .. } = prepared;
-        let diff = self.work.run(Lane::Documents, move || document::diff(&ours, &result)).await?;
+        let diff = self.diff_texts(ours, result).await?;
         let tag = match prepared.decision {
             Decision::Stay => now,
             Decision::Move(change) => {
@@ -109,10 +109,10 @@ impl Definitions {
         let ours = self.revision(org, now.revision_id).await?;
         let base = self.common(org, &ours, &theirs).await?;
         let base_id = base.as_ref().map(|base| base.revision_id);
-        let our_value = self.documents.value(org, &ours).await?;
+        let our_text = self.documents.of(org, &ours).await?;
         let step = |merged| Step::Go { kind: MoveKind::Merge, restores: None, merged: Some(merged) };
         if base_id == Some(theirs.revision_id) || ours.version_hash == theirs.version_hash {
-            let (ours, result) = (our_value.clone(), our_value);
+            let (ours, result) = (our_text.clone(), our_text);
             return Ok(Prepared {
                 outcome: MergeOutcome::UpToDate,
                 base: base_id,
@@ -121,29 +121,30 @@ impl Definitions {
                 decision: Decision::Stay,
             });
         }
-        let their_value = self.documents.value(org, &theirs).await?;
+        let their_text = self.documents.of(org, &theirs).await?;
         if base_id == Some(ours.revision_id) {
             self.check_target(org, Some(now), &Destination::from(&theirs)).await?;
             let decision = Change::to_existing(step(theirs.revision_id), Destination::from(&theirs));
             let outcome = MergeOutcome::FastForward;
-            return Ok(Prepared { outcome, base: base_id, ours: our_value, result: their_value, decision });
+            return Ok(Prepared { outcome, base: base_id, ours: our_text, result: their_text, decision });
         }
-        let base_value = match &base {
-            Some(base) => self.documents.value(org, base).await?,
-            None => json!({}),
+        let base_text = match &base {
+            Some(base) => self.documents.of(org, base).await?,
+            None => "{}".into(),
         };
-        let limits = self.limits.clone();
+        let (limits, our_side) = (self.limits.clone(), our_text.clone());
+        let bytes = base_text.len() + our_side.len() + their_text.len();
         let merge = move || {
-            let loaded = match document::merge(&base_value, &our_value, &their_value, &limits) {
-                Merged::Clean(loaded) => loaded,
-                Merged::Conflicts(conflicts) => return Err(DefinitionError::MergeConflict(conflicts)),
-            };
-            let result = serde_json::from_str(&loaded.canonical).expect("a canonical document is JSON");
-            Ok((loaded, our_value, result))
+            let (base, ours, theirs) = (value_of(&base_text)?, value_of(&our_side)?, value_of(&their_text)?);
+            match document::merge(&base, &ours, &theirs, &limits) {
+                Merged::Clean(loaded) => Ok(loaded),
+                Merged::Conflicts(conflicts) => Err(EngineError::from(DefinitionError::MergeConflict(conflicts))),
+            }
         };
-        let (loaded, our_value, result) = self.work.run(Lane::Documents, merge).await??;
+        let loaded = self.work.sized(Lane::Documents, bytes, merge).await??;
+        let result: Arc<str> = loaded.canonical.as_str().into();
         let prepared =
-            |decision| Prepared { outcome: MergeOutcome::Merged, base: base_id, ours: our_value, result, decision };
+            |decision| Prepared { outcome: MergeOutcome::Merged, base: base_id, ours: our_text, result, decision };
         if loaded.hash == ours.version_hash {
             return Ok(prepared(Decision::Stay));
         }

@@ -29,15 +29,16 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use milepost_core::document::Diff;
+use milepost_core::canonical;
+use milepost_core::document::{self, Diff};
 use milepost_core::id::OrgId;
 use milepost_core::json::Json;
 use milepost_core::limits::Limits;
 use milepost_core::run::{Rejection, RejectionKind};
 use milepost_core::text;
-use milepost_store::Store;
 use milepost_store::blobs::Blobs;
 use milepost_store::rows::{MoveRow, RevisionKind, RevisionRow, TagRow};
+use milepost_store::{Store, StoreError};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
@@ -63,6 +64,8 @@ pub(crate) const DOCUMENT: &str = "application/vnd.milepost.document+json;format
 const PATCH: &str = "application/json-patch+json";
 /// What may be noted beside a revision.
 const META_BYTES: usize = 16 * 1024;
+/// How deep that may be nested.
+const META_DEPTH: usize = 16;
 /// How often a request is decided anew when others are faster.
 const TRIES: usize = 200;
 
@@ -95,14 +98,13 @@ pub struct Moving {
 }
 
 impl Moving {
-    fn check(&self, most_chars: usize) -> Result<(), Rejection> {
+    fn check(&self, limits: &Limits) -> Result<(), Rejection> {
         if let Some(meta) = &self.meta {
-            let text = meta.as_str().trim_start();
-            if !text.starts_with('{') || text.len() > META_BYTES {
-                let message =
-                    format!("`meta` is a JSON object of at most {META_BYTES} bytes; put more into the document");
-                return Err(Rejection { kind: RejectionKind::Invalid, code: "bad_meta", message });
-            }
+            check_meta(meta.as_str(), limits).map_err(|message| Rejection {
+                kind: RejectionKind::Invalid,
+                code: "bad_meta",
+                message,
+            })?;
         }
         text::check_remark("the message", self.message.as_deref())?;
         let names = [
@@ -110,10 +112,24 @@ impl Moving {
             ("the idempotency key", &self.key, "bad_idempotency_key"),
         ];
         names.into_iter().try_for_each(|(what, name, code)| match name {
-            Some(name) => text::check_name(what, name, most_chars, code),
+            Some(name) => text::check_name(what, name, limits.name_chars, code),
             None => Ok(()),
         })
     }
+}
+
+/// A stored document, to be compared and merged.
+fn value_of(text: &str) -> Result<serde_json::Value, EngineError> {
+    let not_json = |error| StoreError::Corrupt(format!("a stored document is not JSON: {error}"));
+    Ok(serde_json::from_str(text).map_err(not_json)?)
+}
+
+fn check_meta(meta: &str, limits: &Limits) -> Result<(), String> {
+    if !meta.trim_start().starts_with('{') || meta.len() > META_BYTES {
+        return Err(format!("`meta` is a JSON object of at most {META_BYTES} bytes; put more into the document"));
+    }
+    let limits = Limits { json_depth: META_DEPTH.min(limits.json_depth), ..limits.clone() };
+    canonical::parse_within(meta, &limits).map(drop).map_err(|error| format!("`meta`: {error}"))
 }
 
 impl Moving {
@@ -250,13 +266,15 @@ impl Definitions {
     /// One of them means nothing.
     pub async fn diff(&self, org: OrgId, from: &str, to: &str) -> Result<(Target, Target, Diff), EngineError> {
         let (from, to) = (self.resolve(org, from).await?, self.resolve(org, to).await?);
-        let (a, b) = (self.value_of(org, &from).await?, self.value_of(org, &to).await?);
-        let diff = self.work.run(Lane::Documents, move || milepost_core::document::diff(&a, &b)).await?;
+        let (before, after) = (self.document(org, &from).await?, self.document(org, &to).await?);
+        let diff = self.diff_texts(before, after).await?;
         Ok((from, to, diff))
     }
 
-    async fn value_of(&self, org: OrgId, target: &Target) -> Result<serde_json::Value, EngineError> {
-        self.documents.value(org, &self.revision(org, target.revision_id).await?).await
+    async fn diff_texts(&self, before: Arc<str>, after: Arc<str>) -> Result<Diff, EngineError> {
+        let bytes = before.len() + after.len();
+        let diff = move || Ok(document::diff(&value_of(&before)?, &value_of(&after)?));
+        self.work.sized(Lane::Documents, bytes, diff).await?
     }
 
     /// The version of a document with that content, if there is one.

@@ -114,7 +114,7 @@ impl Definitions {
     where
         D: Future<Output = Result<Decision, EngineError>>,
     {
-        asked.moving.check(self.limits.name_chars)?;
+        asked.moving.check(&self.limits)?;
         if !self.can_be_tag(tag) {
             return Err(EngineError::NoSuchWorkflow(tag.to_owned()));
         }

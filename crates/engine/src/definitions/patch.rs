@@ -8,7 +8,7 @@ use milepost_core::document::{self, PatchError};
 use milepost_core::hash::Digest;
 use milepost_core::id::OrgId;
 use milepost_store::rows::{BlobRow, ChainRow, MoveKind, RevisionKind, RevisionRow, TagRow};
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::moves::{Change, Decision, Destination, go};
@@ -194,5 +194,10 @@ fn exact(before: &str, after: &str, operations: &Value) -> Result<String, Engine
     let value = |text: &str| {
         serde_json::from_str::<Value>(text).map_err(|error| PatchError::Failed(format!("it is not JSON: {error}")))
     };
-    Ok(document::diff(&value(before)?, &value(after)?).patch().to_string())
+    let after = value(after)?;
+    let diff = document::diff(&value(before)?, &after);
+    Ok(match diff.truncated {
+        false => diff.patch().to_string(),
+        true => json!([{"op": "replace", "path": "", "value": after}]).to_string(),
+    })
 }

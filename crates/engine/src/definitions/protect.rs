@@ -115,8 +115,8 @@ impl Definitions {
             return Ok(());
         }
         let text = self.documents.text(org, to.version_hash, to.revision_id).await?;
-        let limits = self.limits.clone();
+        let (bytes, limits) = (text.len(), self.limits.clone());
         let check = move || document::load(&text, &limits).map(drop);
-        self.work.run(Lane::Documents, check).await?.map_err(EngineError::Invalid)
+        self.work.sized(Lane::Documents, bytes, check).await?.map_err(EngineError::Invalid)
     }
 }

@@ -1,7 +1,7 @@
 //! The earlier key that is most like one: what differs is why a step ran.
 
 use milepost_core::cache::key_of;
-use milepost_core::difference::{Difference, Part, differences, in_words};
+use milepost_core::difference::{Difference, Differences, Part, differences, in_words};
 use milepost_core::json::Json;
 use milepost_store::rows::PreimageRow;
 
@@ -15,7 +15,7 @@ const COMPARED: u32 = 20;
 /// An earlier key of the same step.
 pub(super) struct Nearest {
     pub(super) row: PreimageRow,
-    pub(super) differences: Vec<Difference>,
+    pub(super) differences: Differences,
 }
 
 /// What is known of the past of a key.
@@ -36,7 +36,7 @@ impl Past {
                 continue;
             }
             let found = differences(&row.preimage.to_value(), &now);
-            let fewer = |nearest: &Nearest| found.len() < nearest.differences.len();
+            let fewer = |nearest: &Nearest| found.count() < nearest.differences.count();
             if past.nearest.as_ref().is_none_or(fewer) {
                 past.nearest = Some(Nearest { row, differences: found });
             }
@@ -52,12 +52,12 @@ pub(crate) struct Missed {
     pub(crate) without: Vec<String>,
 }
 
-fn without_artifacts(differences: &[Difference]) -> Vec<String> {
+fn without_artifacts(differences: &Differences) -> Vec<String> {
     let gone = |difference: &Difference| difference.part == Part::Artifacts && difference.after.is_none();
-    if !differences.iter().all(gone) {
+    if differences.more > 0 || !differences.list.iter().all(gone) {
         return Vec::new();
     }
-    differences.iter().map(|difference| difference.path.trim_start_matches('/').to_owned()).collect()
+    differences.list.iter().map(|difference| difference.path.trim_start_matches('/').to_owned()).collect()
 }
 
 impl Engine {

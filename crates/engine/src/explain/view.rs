@@ -1,6 +1,6 @@
 //! Why a step ran, was reused or waits, as somebody outside sees it.
 
-use milepost_core::difference::Difference;
+use milepost_core::difference::{Difference, Differences};
 use milepost_core::hash::Digest;
 use milepost_core::id::RunId;
 use milepost_core::json::Json;
@@ -112,8 +112,9 @@ impl Wait {
 
 impl Explanation {
     /// Tells differences, long values by their hashes.
-    pub(super) fn tell(&mut self, mut differences: Vec<Difference>) {
-        self.more_differences = differences.len().saturating_sub(TOLD);
+    pub(super) fn tell(&mut self, found: Differences) {
+        self.more_differences = found.count().saturating_sub(TOLD.min(found.list.len()));
+        let mut differences = found.list;
         differences.truncate(TOLD);
         for difference in &mut differences {
             difference.before = difference.before.take().map(shortened);

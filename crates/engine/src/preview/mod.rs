@@ -23,6 +23,8 @@ use crate::work::Lane;
 use forecast::{Forecast, may_run};
 pub use view::{PlanCounts, PlanView, PlannedItems, PlannedStep, StepDecision};
 
+/// What a step of a plan counts as, where work is measured by bytes.
+const STEP_BYTES: usize = 256;
 /// Of so many steps that miss a result it is looked for what changed.
 const REASONS: usize = 10;
 
@@ -65,16 +67,17 @@ impl Engine {
         };
         let around = surroundings(self.secrets(), self.org, plan, &surrounded(plan), epochs).await;
         let (now, limits) = (self.clock.now(), self.limits().clone());
+        let bytes = plan.steps.len() * STEP_BYTES;
         let begin = move || starting.preview(Arc::new(around), &Context::new(now, 0, &limits));
-        let preview = self.work().run(Lane::Documents, begin).await??;
-        let Foreseen { mut preview, saved, mut steps } = self.converse(preview).await?;
+        let preview = self.work().run(Lane::Documents, bytes, begin).await??;
+        let Foreseen { mut preview, saved, mut steps } = self.converse(preview, bytes).await?;
         let reasons = self.reasons(plan, &mut preview, &mut steps).await?;
         let forecast = Forecast::of(self, plan, &steps, &saved, base).await?;
         Ok(PlanView::of(plan, steps, &saved, &reasons, &forecast, base))
     }
 
     /// Has the preview ask for results until it has gone through the whole run.
-    async fn converse(&self, preview: Preview) -> Result<Foreseen, EngineError> {
+    async fn converse(&self, preview: Preview, bytes: usize) -> Result<Foreseen, EngineError> {
         let asking = Asking { preview, asked: Vec::new(), saved: HashMap::new(), broken: None };
         let shared = Arc::new(Mutex::new(Some(asking)));
         let asker = {
@@ -96,7 +99,7 @@ impl Engine {
             let steps = preview.steps();
             Ok(Foreseen { preview, saved, steps })
         };
-        self.work().run(Lane::Documents, converse).await?
+        self.work().run(Lane::Documents, bytes, converse).await?
     }
 
     /// What changed since the last time, for the first few steps that have no result under their keys. Where that is only

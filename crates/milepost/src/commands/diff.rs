@@ -95,7 +95,11 @@ async fn stored(backend: &Backend, reference: &str) -> anyhow::Result<End> {
 
 /// What a server would say of them.
 fn compared(from: &End, to: &End) -> anyhow::Result<Said<Difference>> {
-    let document::Diff { ops, steps, settings } = document::diff(&from.document, &to.document);
+    let document::Diff { ops, steps, settings, truncated } = document::diff(&from.document, &to.document);
     let end = |end: &End| json!({ "ref": end.reference, "version_hash": end.version_hash });
-    Said::of(&json!({ "from": end(from), "to": end(to), "ops": ops, "steps": steps, "settings": settings }))
+    let mut said = json!({ "from": end(from), "to": end(to), "ops": ops, "steps": steps, "settings": settings });
+    if truncated {
+        said["truncated"] = json!(true);
+    }
+    Said::of(&said)
 }

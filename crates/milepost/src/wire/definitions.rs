@@ -72,6 +72,8 @@ pub(crate) struct Diff {
     pub(crate) steps: Vec<StepDiff>,
     #[serde(default)]
     pub(crate) settings: Vec<FieldDiff>,
+    #[serde(default)]
+    pub(crate) truncated: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -39,11 +39,15 @@ pub struct Diff {
     /// What changed outside of steps.
     #[schema(value_type = Vec<Any>)]
     settings: Vec<FieldDiff>,
+    /// There is more that is different than is told: some ten thousand places, or 32 MiB.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    truncated: bool,
 }
 
 impl From<CoreDiff> for Diff {
     fn from(diff: CoreDiff) -> Diff {
-        Diff { ops: diff.ops, steps: diff.steps, settings: diff.settings }
+        Diff { ops: diff.ops, steps: diff.steps, settings: diff.settings, truncated: diff.truncated }
     }
 }
 

@@ -57,7 +57,7 @@ async fn what_does_not_fit_is_told_and_nothing_moves(home: Home) {
     said(&all, "main", "a", "ours").await;
     said(&all, "exp", "a", "theirs").await;
     let conflicts = async || match all.merge(ORG, "main", "exp", &Moving::default()).await.unwrap_err() {
-        EngineError::Definition(DefinitionError::MergeConflict(conflicts)) => json!(conflicts),
+        EngineError::Definition(DefinitionError::MergeConflict(conflicts)) => json!(conflicts.list),
         other => panic!("{other}"),
     };
     let found = conflicts().await;

@@ -203,7 +203,7 @@ async fn play(home: &Home, deeds: &[(bool, bool, Deed)]) {
                         }
                     }
                     Err(EngineError::Definition(DefinitionError::MergeConflict(conflicts))) => {
-                        assert!(!conflicts.is_empty());
+                        assert!(!conflicts.list.is_empty());
                     }
                     Err(error) => panic!("{error}"),
                 }

@@ -60,7 +60,8 @@ pub(crate) fn summary(diff: &Diff) -> String {
     };
     let parts: Vec<String> =
         Some(steps.join(", ")).filter(|steps| !steps.is_empty()).into_iter().chain(settings).collect();
-    if parts.is_empty() { "no differences".to_owned() } else { parts.join("; ") }
+    let more = if diff.truncated { ", and more than can be shown" } else { "" };
+    if parts.is_empty() { format!("no differences{more}") } else { parts.join("; ") + more }
 }
 
 struct Page {
