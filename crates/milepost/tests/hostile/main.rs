@@ -13,6 +13,7 @@ mod budgets;
 mod common;
 mod description;
 mod documents;
+mod growth;
 mod leaks;
 mod peers;
 mod postgres;
