@@ -296,11 +296,9 @@ fn yaml_in_brackets() {
         filled("name: x\nsteps: {", "\"a\": {\"skill\": \"x\"}, "),
     ];
     for (number, source) in cases.iter().enumerate() {
-        let begun = std::time::Instant::now();
         let (result, peak) = measured(|| load_all(source, &Limits::default()).map(|all| all.len()));
         assert!(result.is_err(), "case {number} is refused");
         assert!(peak < 128 * MIB, "case {number}: {} KiB", peak / 1024);
-        assert!(begun.elapsed().as_secs() < 8, "case {number}: {:?}", begun.elapsed());
     }
     let text = "1,2,3,4: [5], ".repeat(200_000);
     let document = format!("name: t\nsteps: {{a: {{skill: x, input: [\"{text}\", '{text}']}}}}\n");
