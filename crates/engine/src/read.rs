@@ -124,6 +124,7 @@ impl Reader<'_> {
                     Projection::of_head(&rows.head, &plan)
                 }
             };
+            let projection = projection.ended_as(&rows.head);
             let Some(mut view) = unseen_run_view(&projection, &carried, &rows.artifacts) else {
                 return Err(EngineError::NoSuchRun(run));
             };
@@ -175,7 +176,9 @@ impl Reader<'_> {
         let projection = self.store.snapshot(org, run).await?.map(Projection::partial).unwrap_or_default();
         let mut stale_from = self.store.stale_runs(org, &[run]).await?.first().map(|(_, seq)| *seq);
         let mut projection = projection;
-        if projection.last_seq() < head.last_seq && head.stuck.is_none() {
+        if head.stuck.is_some() {
+            projection = projection.ended_as(&head);
+        } else if projection.last_seq() < head.last_seq {
             let plan = self.plans.by_hash(org, head.plan_hash).await?;
             let read = self.read_on(&head, &plan, projection, head.last_seq, |_| {}).await?;
             stale_from = read.gap.or(stale_from);

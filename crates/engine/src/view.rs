@@ -349,9 +349,14 @@ pub(crate) fn unseen_run_view(
 ) -> Option<RunView> {
     let snapshot = projection.snapshot()?;
     let (mut files, artifacts) = by_step(artifacts);
-    let steps = projection.steps().values().map(|row| StepView {
-        artifacts: files.remove(row.step_id.as_str()).unwrap_or_default(),
-        ..row_view(row, carried)
+    let ended = snapshot.status.is_terminal();
+    let steps = projection.steps().values().map(|row| {
+        let over = ended.then(|| match row.step_id.split_once('[') {
+            Some((step, _)) => over_with(projection.steps().get(step)),
+            None => SkipReason::Cancelled,
+        });
+        let view = row_view(&row.step_id, &row.skill, Some(row), carried, over);
+        StepView { artifacts: files.remove(row.step_id.as_str()).unwrap_or_default(), ..view }
     });
     Some(RunView {
         summary: RunSummary::from(snapshot),
@@ -361,28 +366,6 @@ pub(crate) fn unseen_run_view(
         steps: steps.collect(),
         artifacts,
     })
-}
-
-/// A step as its row has it.
-fn row_view(row: &StepRow, carried: &Carried) -> StepView {
-    StepView {
-        step_id: row.step_id.clone(),
-        skill: row.skill.clone(),
-        status: row.status,
-        skip_reason: row.skip_reason,
-        logical_attempt: row.logical_attempt,
-        engine_attempt: row.engine_attempt,
-        cache_hit: row.skip_reason == Some(SkipReason::CacheHit),
-        input_hash: row.input_hash,
-        output: output_of(row, carried),
-        output_blob: carried.blob(row),
-        output_omitted: carried.omits(row),
-        error: read_error(row.error.as_ref()),
-        artifacts: Vec::new(),
-        started_at: row.started_at,
-        ended_at: row.ended_at,
-        duration_ms: row.started_at.zip(row.ended_at).map(|(from, to)| to.ms_since(from)),
-    }
 }
 
 /// Those of steps, and those of the run as a whole.
@@ -454,14 +437,25 @@ pub(crate) fn step_view(
     carried: &Carried,
     over: Option<SkipReason>,
 ) -> StepView {
+    row_view(&step.name(plan), &plan.step(step.step).skill, row, carried, over)
+}
+
+/// A step as its row has it. `over`: why it is, if its run has ended before it did.
+fn row_view(
+    step_id: &str,
+    skill: &str,
+    row: Option<&StepRow>,
+    carried: &Carried,
+    over: Option<SkipReason>,
+) -> StepView {
     let status = row.map_or(StepStatus::Pending, |row| row.status);
     // What had not ended when its run did, never will: logs of earlier releases do not say so of steps, none says so of items.
     let closed = over.filter(|_| !status.is_terminal());
     let skip_reason = closed.or_else(|| row.and_then(|row| row.skip_reason));
     let (started_at, ended_at) = row.map_or((None, None), |row| (row.started_at, row.ended_at));
     StepView {
-        step_id: step.name(plan),
-        skill: plan.step(step.step).skill.to_string(),
+        step_id: step_id.to_owned(),
+        skill: skill.to_owned(),
         status: if closed.is_some() { StepStatus::Skipped } else { status },
         skip_reason,
         logical_attempt: row.map_or(0, |row| row.logical_attempt),

@@ -69,6 +69,16 @@ impl Projection {
         Projection { snapshot: Some(snapshot), ..Projection::default() }
     }
 
+    /// The head of a parked run knows of its end before anybody has read its log so far.
+    pub(crate) fn ended_as(mut self, head: &HeadRow) -> Projection {
+        if let Some(snapshot) = self.snapshot.as_mut().filter(|_| head.status.is_terminal()) {
+            snapshot.status = head.status;
+            snapshot.completed_at = head.completed_at;
+            snapshot.updated_at = head.completed_at.unwrap_or(snapshot.updated_at);
+        }
+        self
+    }
+
     /// The steps that the events change and whose rows have to be read first.
     pub(crate) fn missing<'e>(&self, plan: &Plan, events: impl Iterator<Item = &'e Event>) -> Vec<String> {
         if !self.partial && !self.dropped {

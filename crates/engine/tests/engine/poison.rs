@@ -143,6 +143,7 @@ async fn a_parked_run_is_ended_without_being_loaded(home: Home) {
     engine.flush_projections().await;
     let view = engine.run(child).await.unwrap();
     assert_eq!((view.summary.status, view.summary.stuck.is_none()), (RunStatus::Terminated, true));
+    assert!(!view.steps.is_empty() && view.steps.iter().all(|step| step.status.is_terminal()), "{:?}", view.steps);
     let store = engine.store();
     let left = (store.timers_of(ORG, child).await.unwrap().len(), store.tasks_of(ORG, child).await.unwrap().len());
     assert_eq!(left, (0, 0));
