@@ -48,7 +48,7 @@ fn poison(place: &Place, run: &str) {
     let tx = conn.transaction().unwrap();
     let run = blob(run);
     let last: i64 = tx.query_row("SELECT last_seq FROM runs WHERE run_id = ?", [&run], |row| row.get(0)).unwrap();
-    let data = json!({"name": "X", "reason": "x".repeat(EVENT_BYTES)}).to_string();
+    let data = json!({"type": "X", "reason": "x".repeat(EVENT_BYTES)}).to_string();
     let count = (LOG_BYTES / EVENT_BYTES) as i64;
     {
         let mut insert = tx
