@@ -1,6 +1,7 @@
 //! The inline executor: carries tasks out in this process. An inline step needs no row of its own; its lease is its node's.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -37,10 +38,13 @@ struct Shared {
     secrets: Arc<Secrets>,
     artifacts: Arc<Artifacts>,
     under_way: Mutex<HashMap<Key, UnderWay>>,
+    /// Bytes of the inputs of what is under way.
+    input_bytes: AtomicUsize,
 }
 
 struct UnderWay {
     org: OrgId,
+    input_bytes: usize,
     since: Instant,
     handle: AbortHandle,
 }
@@ -54,8 +58,9 @@ impl Executor {
         secrets: Arc<Secrets>,
         artifacts: Arc<Artifacts>,
     ) -> Executor {
-        let under_way = Mutex::default();
-        Executor { shared: Arc::new(Shared { skills, limits, inbox, logs, secrets, artifacts, under_way }) }
+        let (under_way, input_bytes) = Default::default();
+        let shared = Shared { skills, limits, inbox, logs, secrets, artifacts, under_way, input_bytes };
+        Executor { shared: Arc::new(shared) }
     }
 
     pub(crate) fn knows(&self, skill: &str) -> bool {
@@ -66,7 +71,8 @@ impl Executor {
     pub(crate) fn begin(&self, org: OrgId, run: RunId, plan: &Arc<Plan>, task: Task) {
         let shared = self.shared.clone();
         let plan = plan.clone();
-        let key = (run, task.task);
+        let (key, input_bytes) = ((run, task.task), task.input.len());
+        self.shared.input_bytes.fetch_add(input_bytes, Ordering::Relaxed);
         let mut under_way = self.shared.under_way.lock().expect("no holder of this lock panics");
         let handle = tokio::spawn(async move {
             let outcome = std::panic::AssertUnwindSafe(shared.outcome(org, run, &plan, &task)).catch_unwind().await;
@@ -81,7 +87,14 @@ impl Executor {
             }
             shared.inbox.report(Request::outcome(org, run, command)).await;
         });
-        under_way.insert(key, UnderWay { org, since: Instant::now(), handle: handle.abort_handle() });
+        let before =
+            under_way.insert(key, UnderWay { org, input_bytes, since: Instant::now(), handle: handle.abort_handle() });
+        self.shared.input_bytes.fetch_sub(before.map_or(0, |before| before.input_bytes), Ordering::Relaxed);
+    }
+
+    /// Bytes of the inputs of what is under way here.
+    pub(crate) fn input_bytes(&self) -> usize {
+        self.shared.input_bytes.load(Ordering::Relaxed)
     }
 
     /// How many attempts are under way here.
@@ -129,7 +142,9 @@ impl std::fmt::Debug for Executor {
 
 impl Shared {
     fn forget(&self, key: &Key) -> Option<UnderWay> {
-        self.under_way.lock().expect("no holder of this lock panics").remove(key)
+        let forgotten = self.under_way.lock().expect("no holder of this lock panics").remove(key)?;
+        self.input_bytes.fetch_sub(forgotten.input_bytes, Ordering::Relaxed);
+        Some(forgotten)
     }
 
     async fn outcome(&self, org: OrgId, run: RunId, plan: &Plan, task: &Task) -> Command {

@@ -16,6 +16,12 @@ const WORK_AT_ONCE: u64 = 32 * 1024 * 1024;
 type Looked = Result<(), NoValue>;
 
 impl RunState {
+    /// Bytes and work that the last decision took.
+    #[must_use]
+    pub fn spent(&self) -> u64 {
+        self.scratch.spent
+    }
+
     /// Whether there are ready steps whose turn to be looked at comes with the next decision.
     #[must_use]
     pub fn goes_on(&self) -> bool {

@@ -75,12 +75,18 @@ impl Committer {
         self.take_care(together.iter().filter_map(|request| request.kind.deed())).await;
         self.take_together(together).await;
         alone.sort_by_key(|(crashes, ..)| *crashes);
-        for (_, deed, request) in alone {
+        let mut alone = alone.into_iter();
+        // One of them at least has its turn.
+        for (_, deed, request) in alone.by_ref() {
             let run = deed.1;
             self.take_care([deed.clone()]).await;
             self.take_together(vec![request]).await;
             self.survived(run, &deed.2).await;
+            if self.pending.is_full() {
+                break;
+            }
         }
+        self.line_up_first(alone.map(|(.., request)| request));
         self.take_care([]).await;
     }
 

@@ -75,6 +75,7 @@ impl Committer {
         }
         let persisted_at = self.parts.clock.now();
         let (batch, runs) = self.pending.close(persisted_at);
+        self.turns.batch += 1;
         let (store, batch) = (self.parts.store.clone(), Arc::new(batch));
         let result = Box::pin(async move { commit_apart(&*store, batch).await });
         let offers = self.offers.take_given();
@@ -83,15 +84,19 @@ impl Committer {
 
     async fn send_with_questions(&mut self) {
         if !self.parts.care.is_active() {
-            return self.send_asking().await;
+            self.send_asking().await;
+            return self.pending.asking.append(&mut self.asking_later);
         }
         let held_back = self.take_care_of_questions().await;
         self.send_asking().await;
         self.care_is_taken(held_back).await;
+        self.pending.asking.append(&mut self.asking_later);
     }
 
     async fn send_asking(&mut self) {
         let since = Instant::now();
+        // What questions lead to is bounded by itself: they have waited.
+        self.pending.count_anew();
         let mut patience = self.patience();
         let (asking, questions) = self.take_asking(&mut patience).await;
         let mut asked = Asked { asking, questions };
@@ -107,7 +112,11 @@ impl Committer {
         let mut taken = Taken::default();
         self.decide_asking(asking, &questions, answers, &mut taken).await;
         // What was decided may ask in turn: a child with a key of its own must be written together with its parent.
-        while !self.pending.asking.is_empty() {
+        loop {
+            self.put_off_asking();
+            if self.pending.asking.is_empty() {
+                break;
+            }
             let (asking, questions) = self.take_asking(&mut patience).await;
             match transaction.ask(questions.iter().flatten().cloned().collect()).await {
                 Ok(answers) => self.decide_asking(asking, &questions, answers, &mut taken).await,
@@ -130,6 +139,7 @@ impl Committer {
         self.let_go_impatient();
         let persisted_at = self.parts.clock.now();
         let (batch, runs) = self.pending.close(persisted_at);
+        self.turns.batch += 1;
         self.begun.clear();
         let result = commit_in(transaction, &*self.parts.store, Arc::new(batch)).await;
         let offers = self.offers.take_given();
@@ -154,6 +164,16 @@ impl Committer {
         let taken_out = asked.take(&guilty);
         self.fail_asking(taken_out, &StoreError::Refused(refused));
         self.parts.store.ask(all(asked)).await
+    }
+
+    /// In a full batch nothing more is asked but what belongs to it.
+    fn put_off_asking(&mut self) {
+        if self.pending.is_full() {
+            let asking = std::mem::take(&mut self.pending.asking);
+            let (later, now) = asking.into_iter().partition::<Vec<Asking>, _>(Asking::can_wait);
+            self.asking_later.extend(later);
+            self.pending.asking = now;
+        }
     }
 
     fn questions(&mut self, ask: &Asking) -> Vec<Question> {
@@ -201,7 +221,13 @@ impl Committer {
     ) {
         let mut answers = answers.into_iter();
         let mut follow_ups = std::collections::VecDeque::new();
-        for (ask, questions) in asking.into_iter().zip(questions) {
+        for (nth, (ask, questions)) in asking.into_iter().zip(questions).enumerate() {
+            if nth > 0 && self.pending.is_full() && ask.can_wait() {
+                // Asked again, as the answer may be another one then.
+                answers.by_ref().take(questions.len()).for_each(drop);
+                self.asking_later.push(ask);
+                continue;
+            }
             if let Asking::Limited(tasks) = ask {
                 let answers = answers.by_ref().take(questions.len()).collect();
                 self.decide_limited(tasks, questions, answers, &mut follow_ups).await;

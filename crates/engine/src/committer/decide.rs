@@ -20,10 +20,11 @@ use milepost_store::rows::{CheckpointRow, NewHead, SlotWrite, StatusWrite, TaskS
 use super::artifacts::Following;
 use super::dispatch::ReadyStep;
 use super::flights;
-use super::hand_over::{self, Handing, Places};
+use super::hand_over::{self, A_FEW, Handing, Places};
 use super::load::{copy_of, runs_of};
-use super::pending::{Asking, Decided, RunPending, With};
+use super::pending::{Asking, Decided, RunPending, With, carried_bytes};
 use super::states::Entry;
+use super::turns;
 use super::{Accepted, Committer, Reply, Request, RequestKind};
 use crate::error::EngineError;
 
@@ -43,6 +44,12 @@ pub(super) type FollowUps = VecDeque<FollowUp>;
 /// How soon what has to wait for a parked run is tried again.
 const UNPARKED: Duration = Duration::from_secs(5);
 
+/// Inputs of steps that are carried out in this process at once have about so many bytes at most.
+const INLINE_BYTES: usize = 64 * 1024 * 1024;
+
+/// With so many things that follow from decisions, these are seen to before more is decided.
+const FOLLOW_UPS: usize = 8;
+
 /// For so many plans it is remembered whether this node can run them.
 const RUNNABLE_PLANS: usize = 10_000;
 
@@ -61,7 +68,8 @@ impl Committer {
         self.forget_outdated(&requests);
         let failed = self.load(runs_of(&requests)).await;
         let (mut follow_ups, mut ended) = (FollowUps::new(), Vec::new());
-        for request in requests {
+        let mut requests = requests.into_iter();
+        for request in requests.by_ref() {
             self.ready.free(usize::from(request.frees_slot));
             self.pending.count_request();
             let run = request.kind.run();
@@ -71,7 +79,11 @@ impl Committer {
             }
             self.decide_request(request, &failed, &mut follow_ups);
             ended.extend(self.states.has_ended(run).then_some(run));
+            if self.pending.is_full() || follow_ups.len() >= FOLLOW_UPS {
+                break;
+            }
         }
+        self.line_up_first(requests);
         // Not before all have been decided: several may be about one run.
         ended.into_iter().for_each(|run| self.states.forget_ended(run));
         self.follow(follow_ups).await;
@@ -83,12 +95,14 @@ impl Committer {
             while let Some(next) = follow_ups.pop_front() {
                 self.follow_one(next, &mut follow_ups).await;
             }
-            if self.ready.has_work() {
+            let full = self.pending.is_full();
+            if self.has_room_inline() && !(full && self.pending.dispatched) {
                 self.dispatch(&mut follow_ups).await;
-            } else if !self.hand_over(&mut follow_ups).await {
+            } else if (full && self.pending.handed_over) || !self.hand_over(&mut follow_ups).await {
                 break;
             }
         }
+        self.unfinished = self.pending.is_full() && (self.has_room_inline() || self.lines.len() > 0);
         self.parts.telemetry.set_ready(self.ready.len() + self.lines.len() + self.parked.len());
         self.states.shrink();
     }
@@ -153,8 +167,20 @@ impl Committer {
         }
     }
 
+    /// A step waits for an executor, and there is room for it.
+    fn has_room_inline(&self) -> bool {
+        self.ready.has_work() && self.has_bytes_inline()
+    }
+
+    /// What has been handed out and not begun yet is bounded by what a batch may cost.
+    fn has_bytes_inline(&self) -> bool {
+        self.parts.executor.input_bytes() < INLINE_BYTES
+    }
+
     async fn dispatch(&mut self, follow_ups: &mut FollowUps) {
-        let taken = self.ready.take();
+        let most = if self.pending.is_full() { A_FEW } else { usize::MAX };
+        let taken = self.ready.take(most);
+        self.pending.dispatched = true;
         let (together, alone) = self.apart(taken, |ready| ready.run);
         let node = self.parts.node;
         let deed =
@@ -171,7 +197,11 @@ impl Committer {
 
     async fn dispatch_together(&mut self, taken: Vec<ReadyStep>, follow_ups: &mut FollowUps) {
         let failed = self.load(taken.iter().map(|ready| (ready.org, ready.run)).collect()).await;
-        for ready in taken {
+        for (nth, ready) in taken.into_iter().enumerate() {
+            if (nth >= A_FEW && self.pending.is_full()) || !self.has_bytes_inline() {
+                self.ready.put_back(ready);
+                continue;
+            }
             if failed.get(&ready.run).is_some_and(|error| error.is_passing()) {
                 self.later(Request::revive(ready.org, ready.run));
                 continue;
@@ -296,7 +326,9 @@ impl Committer {
             Command::FireTimer { seq } => entry.state.timer_due(*seq),
             _ => None,
         };
-        let decision = match milepost_core::run::decide(&mut entry.state, command.clone(), &context) {
+        let decided = milepost_core::run::decide(&mut entry.state, command.clone(), &context);
+        turns::pay(&mut self.pending.spent, &mut self.turns, entry, now);
+        let decision = match decided {
             Ok(decision) => decision,
             Err(rejection) => return Err(self.rejected(org, run, command, expected_seq, rejection)),
         };
@@ -366,6 +398,7 @@ impl Committer {
         let can_run = self.can_run(run);
         let now = self.parts.clock.now();
         let places = Places { executor: self.parts.executor.clone() };
+        self.pending.spent.add(decision.events.iter().map(|event| carried_bytes(&event.body)).sum(), now);
         let Some(entry) = self.states.get(run) else { return };
         let (org, plan, priority) = (entry.state.org, entry.state.plan.clone(), entry.state.priority);
         let with = With { run, generation: entry.generation };
@@ -416,7 +449,7 @@ impl Committer {
                 Effect::Ready { .. } if entry.elsewhere || !can_run => {}
                 Effect::Ready { step, .. } => {
                     entry.inline = true;
-                    self.ready.push(priority, org, run, step);
+                    self.ready.push(priority, (org, run), step, &mut entry.turn);
                 }
                 Effect::HandOver { task, lease } => {
                     let handed = hand_over::Handed::new(org, run, &plan, *task, lease, priority, now);

@@ -10,6 +10,7 @@ use milepost_core::id::{OrgId, RunId};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ReadyStep {
     pub(super) priority: i32,
+    pub(super) turn: u64,
     pub(super) age: u64,
     pub(super) org: OrgId,
     pub(super) run: RunId,
@@ -18,9 +19,10 @@ pub(super) struct ReadyStep {
 }
 
 impl Ord for ReadyStep {
-    /// By priority, then by age: the greatest goes first.
+    /// By priority, then by turn, then by age: the greatest goes first.
     fn cmp(&self, other: &ReadyStep) -> Ordering {
-        self.priority.cmp(&other.priority).then_with(|| other.age.cmp(&self.age))
+        let before = (other.turn, other.age).cmp(&(self.turn, self.age));
+        self.priority.cmp(&other.priority).then(before)
     }
 }
 
@@ -30,11 +32,13 @@ impl PartialOrd for ReadyStep {
     }
 }
 
-/// Steps that wait for an executor. An entry may be out of date; the core says so when it is taken.
+/// Steps that wait for an executor. Runs take turns: the first steps of all of them go before the second of one. An entry may be out of date; the core says so when it is taken.
 #[derive(Debug)]
 pub(super) struct ReadyQueue {
     heap: BinaryHeap<ReadyStep>,
     age: u64,
+    /// Whose turn it is.
+    turn: u64,
     room: usize,
     /// As of the requests that are being decided; asking the clock for each step would cost more than it tells.
     now: Instant,
@@ -42,18 +46,28 @@ pub(super) struct ReadyQueue {
 
 impl ReadyQueue {
     pub(super) fn new(room: usize) -> ReadyQueue {
-        ReadyQueue { heap: BinaryHeap::new(), age: 0, room, now: Instant::now() }
+        ReadyQueue { heap: BinaryHeap::new(), age: 0, turn: 0, room, now: Instant::now() }
     }
 
-    pub(super) fn push(&mut self, priority: i32, org: OrgId, run: RunId, step: StepRef) {
+    /// `next` is the turn of the run's next step.
+    pub(super) fn push(&mut self, priority: i32, (org, run): (OrgId, RunId), step: StepRef, next: &mut u64) {
         self.age += 1;
-        self.heap.push(ReadyStep { priority, age: self.age, org, run, step, since: self.now });
+        let turn = self.turn.max(*next);
+        *next = turn + 1;
+        self.heap.push(ReadyStep { priority, turn, age: self.age, org, run, step, since: self.now });
     }
 
-    /// As many as there is room for.
-    pub(super) fn take(&mut self) -> Vec<ReadyStep> {
-        let count = self.room.min(self.heap.len());
-        (0..count).filter_map(|_| self.heap.pop()).collect()
+    /// As many as there is room for, and no more than `most`.
+    pub(super) fn take(&mut self, most: usize) -> Vec<ReadyStep> {
+        let count = self.room.min(self.heap.len()).min(most);
+        let taken: Vec<ReadyStep> = (0..count).filter_map(|_| self.heap.pop()).collect();
+        self.turn = taken.iter().map(|ready| ready.turn).fold(self.turn, u64::max);
+        taken
+    }
+
+    /// Its turn comes with the next batch.
+    pub(super) fn put_back(&mut self, ready: ReadyStep) {
+        self.heap.push(ready);
     }
 
     pub(super) fn occupy(&mut self) {
@@ -93,9 +107,20 @@ mod tests {
     fn higher_priority_goes_first_then_the_older() {
         let mut queue = ReadyQueue::new(2);
         for (n, priority) in [(1, 0), (2, 5), (3, 5), (4, 9)] {
-            queue.push(priority, OrgId::DEFAULT, run(n), StepRef::whole(0));
+            queue.push(priority, (OrgId::DEFAULT, run(n)), StepRef::whole(0), &mut 0);
         }
-        let taken: Vec<RunId> = queue.take().into_iter().map(|ready| ready.run).collect();
+        let taken: Vec<RunId> = queue.take(9).into_iter().map(|ready| ready.run).collect();
         assert_eq!(taken, [run(4), run(2)]);
+    }
+
+    #[test]
+    fn a_run_with_many_steps_does_not_keep_others_waiting() {
+        let mut queue = ReadyQueue::new(3);
+        let mut wide = 0;
+        (0..1000).for_each(|step| queue.push(0, (OrgId::DEFAULT, run(1)), StepRef::whole(step), &mut wide));
+        let runs = |taken: Vec<ReadyStep>| taken.into_iter().map(|ready| ready.run).collect::<Vec<RunId>>();
+        assert_eq!(runs(queue.take(3)), [run(1), run(1), run(1)]);
+        queue.push(0, (OrgId::DEFAULT, run(2)), StepRef::whole(0), &mut 0);
+        assert_eq!(runs(queue.take(3)), [run(2), run(1), run(1)]);
     }
 }

@@ -23,6 +23,10 @@ pub(super) use crate::workers::Handed;
 /// The queue of a step that names none.
 const DEFAULT_QUEUE: &str = "default";
 
+/// So many steps are handed out together at most, and so many at least, however full the batch is.
+const TOGETHER: usize = 256;
+pub(super) const A_FEW: usize = 4;
+
 /// An offer, its worker, and what goes to it.
 type Pair = (u64, Arc<str>, Waiting);
 
@@ -59,12 +63,11 @@ impl Committer {
 
     /// Takes what it was told, and what has to be decided again.
     pub(super) async fn take_messages(&mut self, messages: &mut Vec<Message>) {
-        let mut requests = Vec::with_capacity(messages.len() + self.again.len());
         for message in messages.drain(..) {
             match message {
-                Message::Request(request) => requests.push(request),
+                Message::Request(request) => self.line_up(request),
                 Message::Exchange { results, offer } => {
-                    requests.extend(results);
+                    results.into_iter().for_each(|result| self.line_up(result));
                     if let Some(offer) = offer {
                         self.impatient.extend((!offer.waits).then_some(offer.id));
                         self.offers.add(offer);
@@ -76,7 +79,7 @@ impl Committer {
                 Message::TryParked => self.try_parked(),
                 Message::Children { children, requests: waiting } => {
                     self.children_prepared(children);
-                    requests.extend(waiting);
+                    waiting.into_iter().for_each(|request| self.line_up(request));
                 }
                 // It is looked at whenever something was taken.
                 Message::TryPushes => {}
@@ -89,8 +92,10 @@ impl Committer {
                 }
             }
         }
-        requests.append(&mut self.again);
-        self.take(requests).await;
+        for request in std::mem::take(&mut self.again) {
+            self.line_up(request);
+        }
+        self.take_turns().await;
         // What is ready may have to be run, or not: that is known when the batch goes off.
         if !self.pending.asking.iter().any(|ask| matches!(ask, Asking::Results { .. })) {
             self.let_go_impatient();
@@ -107,10 +112,14 @@ impl Committer {
     /// Gives steps in line to workers that wait. Answers whether anything was tried.
     pub(super) async fn hand_over(&mut self, follow_ups: &mut FollowUps) -> bool {
         self.offer_pushes();
+        let most = if self.pending.is_full() { A_FEW } else { TOGETHER };
         let mut pairs = Vec::new();
-        while let Some(pair) = self.offers.next(&mut self.lines) {
+        while pairs.len() < most
+            && let Some(pair) = self.offers.next(&mut self.lines)
+        {
             pairs.push(pair);
         }
+        self.pending.handed_over = true;
         let tried = !pairs.is_empty();
         let (together, alone) = self.apart(pairs, |(_, _, waiting)| waiting.run);
         let deed = |(_, _, waiting): &Pair| {
@@ -136,7 +145,12 @@ impl Committer {
     async fn hand_over_together(&mut self, pairs: Vec<Pair>, follow_ups: &mut FollowUps) {
         let failed = self.load(pairs.iter().map(|(_, _, waiting)| (waiting.org, waiting.run)).collect()).await;
         let mut limited = Vec::new();
-        for (offer, worker, waiting) in pairs {
+        for (nth, (offer, worker, waiting)) in pairs.into_iter().enumerate() {
+            if nth >= A_FEW && self.pending.is_full() {
+                self.offers.give_back(offer);
+                self.lines.push(waiting);
+                continue;
+            }
             if failed.get(&waiting.run).is_some_and(|error| error.is_passing()) {
                 self.offers.give_back(offer);
                 self.wait_again(waiting);

@@ -12,6 +12,7 @@ use milepost_core::time::Timestamp;
 use milepost_store::rows::{Answer, Question, QueueRow, Rate, RateWrite, TaskLimits, TaskWrite};
 
 use super::decide::FollowUps;
+use super::hand_over::A_FEW;
 use super::{Committer, Message, Waiting};
 
 /// How often what found no room is tried again though nothing was given back here: another node may have.
@@ -109,7 +110,12 @@ impl Committer {
         // They may have gone from the cache since they were offered.
         let runs = tasks.iter().map(|task| (task.waiting.org, task.waiting.run)).collect();
         self.load(runs).await;
-        for LimitedTask { offer, worker, waiting } in tasks {
+        for (nth, LimitedTask { offer, worker, waiting }) in tasks.into_iter().enumerate() {
+            if nth >= A_FEW && self.pending.is_full() {
+                self.offers.give_back(offer);
+                self.lines.push(waiting);
+                continue;
+            }
             match room.look(&waiting, now) {
                 Look::Free => {
                     let (task, limits) = (waiting.task, room.limits_of(&waiting));

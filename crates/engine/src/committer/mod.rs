@@ -31,6 +31,7 @@ mod results;
 mod self_patch;
 mod start;
 mod states;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -79,9 +80,10 @@ use lines::Lines;
 pub(crate) use lines::Waiting;
 pub(crate) use offers::Offer;
 use offers::Offers;
-use pending::{Pending, Unsure};
+use pending::{Asking, Pending, Unsure};
 use states::States;
 pub(crate) use states::{restore, restore_with};
+use turns::{MOST_WAITING, Turns};
 
 /// Requests that may wait in line; callers beyond that wait themselves.
 const QUEUE: usize = 4096;
@@ -309,6 +311,12 @@ pub(crate) struct Committer {
     parked: Parked,
     /// Requests that have to be decided again.
     again: Vec<Request>,
+    /// Requests that wait for their turn.
+    turns: Turns,
+    /// Questions that wait for the next batch.
+    asking_later: Vec<Asking>,
+    /// The batch was full before all steps that could begin had begun.
+    unfinished: bool,
     /// Commits for which the projector had no room.
     unprojected: Vec<Committed>,
     /// Who waits for the batch on its way, and for whom it has arrived.
@@ -378,6 +386,9 @@ impl Committer {
             prepared: PreparedChildren::default(),
             parked: Parked::default(),
             again: Vec::new(),
+            turns: Turns::default(),
+            asking_later: Vec::new(),
+            unfinished: false,
             unprojected: Vec::new(),
             marks: Vec::new(),
             passed: Vec::new(),
@@ -400,24 +411,25 @@ impl Committer {
         let mut messages = Vec::with_capacity(BATCH_REQUESTS);
         let mut stopping = false;
         loop {
-            let has_room = self.pending.requests() < BATCH_REQUESTS;
-            // What is to be decided again, and a batch that could not go with the last one, wait for nobody.
-            let can_wait = self.again.is_empty()
+            let has_room =
+                !self.pending.is_full() && self.pending.requests() < BATCH_REQUESTS && self.turns.len() < MOST_WAITING;
+            // What is to be decided, and a batch that could not go with the last one, wait for nobody. A full batch waits until
+            // it can go.
+            let can_wait = !self.has_to_do()
                 && self.unprojected.is_empty()
                 && (self.in_flight.is_some() || self.pending.is_empty());
-            if can_wait {
-                tokio::select! {
-                    biased;
-                    done = commit::done(&mut self.in_flight) => self.committed(done),
-                    Some(mark) = marks.recv() => self.marks.push(mark),
-                    () = pulse.asked() => {}
-                    _ = &mut stop, if !stopping => stopping = true,
-                    count = requests.recv_many(&mut messages, BATCH_REQUESTS), if !stopping && has_room => {
-                        if count == 0 {
-                            stopping = true;
-                        }
+            tokio::select! {
+                biased;
+                done = commit::done(&mut self.in_flight) => self.committed(done),
+                Some(mark) = marks.recv() => self.marks.push(mark),
+                () = pulse.asked() => {}
+                _ = &mut stop, if !stopping => stopping = true,
+                count = requests.recv_many(&mut messages, BATCH_REQUESTS), if !stopping && has_room => {
+                    if count == 0 {
+                        stopping = true;
                     }
                 }
+                () = std::future::ready(()), if !can_wait => {}
             }
             for committed in self.unprojected.drain(..) {
                 self.parts.projector.committed(committed).await;
@@ -431,20 +443,25 @@ impl Committer {
                 // One that no longer waits is no loss.
                 let _ = mark.send(());
             }
-            if !messages.is_empty() || !self.again.is_empty() {
+            if !messages.is_empty() || self.has_to_do() {
                 self.take_messages(&mut messages).await;
             }
             if self.pending.is_empty() {
                 // Requests that left nothing to write fill no batch.
-                self.pending.forget_requests();
+                self.pending.count_anew();
             }
             if self.in_flight.is_none() && !self.pending.is_empty() {
                 self.send().await;
             }
-            let done = self.again.is_empty() && self.unprojected.is_empty() && self.pending.is_empty();
+            let done = self.again.is_empty() && self.turns.is_empty() && self.unprojected.is_empty();
+            let done = done && self.pending.is_empty();
             if stopping && self.in_flight.is_none() && done {
                 return;
             }
         }
+    }
+    /// Something is to be decided, and the gathering batch has room for it.
+    fn has_to_do(&self) -> bool {
+        !self.pending.is_full() && !(self.again.is_empty() && self.turns.is_empty() && !self.unfinished)
     }
 }

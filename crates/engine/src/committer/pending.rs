@@ -8,6 +8,7 @@ use milepost_core::codec;
 use milepost_core::event::{Body, Event, Started};
 use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, OrgId, RunId, TaskId};
+use milepost_core::json::Json;
 use milepost_core::plan::{Plan, StepIndex};
 use milepost_core::run::{CacheChange, CacheQuestions, SlotQuestion, Starting, Task, TaskRef};
 use milepost_core::time::Timestamp;
@@ -17,6 +18,7 @@ use milepost_store::rows::{
 };
 
 use super::limits::LimitedTask;
+use super::turns::Spent;
 use super::{Accepted, Reply, Request, RequestKind};
 use super::{artifacts, flights};
 use crate::error::EngineError;
@@ -197,6 +199,19 @@ impl RunPending {
     }
 }
 
+/// Bytes of values that an event carries.
+pub(super) fn carried_bytes(body: &Body) -> u64 {
+    let bytes = match body {
+        Body::RunQueued(queued) => queued.payload.len() + queued.definition.as_ref().map_or(0, Json::len),
+        Body::StepCompleted { output, .. } => output.as_ref().map_or(0, Json::len),
+        Body::StepReused(reused) => reused.output.as_ref().map_or(0, Json::len),
+        Body::SignalAccepted { payload, .. } => payload.len(),
+        Body::RunPatched(patched) => patched.ops.as_ref().map_or(0, Json::len),
+        _ => 0,
+    };
+    bytes as u64
+}
+
 /// What a batch handed out of which nobody knows whether it was written: if the log says that it was, it is carried out.
 #[derive(Debug)]
 pub(super) struct Unsure {
@@ -250,6 +265,13 @@ pub(super) enum Asking {
     },
 }
 
+impl Asking {
+    /// It need not be written together with what has been decided.
+    pub(super) fn can_wait(&self) -> bool {
+        !matches!(self, Asking::Start { with: Some(_), .. })
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pub(super) runs: Vec<RunPending>,
@@ -258,6 +280,11 @@ pub(super) struct Pending {
     pub(super) rates: Vec<RateWrite>,
     groups: u32,
     requests: usize,
+    /// What it has cost.
+    pub(super) spent: Spent,
+    /// Beyond that, of steps that wait for an executor or for workers some have had their turn.
+    pub(super) dispatched: bool,
+    pub(super) handed_over: bool,
 }
 
 impl Pending {
@@ -273,8 +300,15 @@ impl Pending {
         self.requests += 1;
     }
 
-    pub(super) fn forget_requests(&mut self) {
-        self.requests = 0;
+    /// It has cost enough: the rest goes with the next.
+    pub(super) fn is_full(&self) -> bool {
+        self.spent.is_over()
+    }
+
+    /// What is decided from here on is counted from here on.
+    pub(super) fn count_anew(&mut self) {
+        (self.requests, self.spent) = Default::default();
+        (self.dispatched, self.handed_over) = Default::default();
     }
 
     /// Whether the decision still stands.

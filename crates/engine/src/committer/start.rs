@@ -10,6 +10,7 @@ use milepost_store::rows::{NewHead, StatusWrite};
 use super::children::child_not_started;
 use super::decide::FollowUps;
 use super::pending::{Asking, Decided, With};
+use super::turns;
 use super::{Accepted, Committer, Reply, RequestKind};
 use crate::error::EngineError;
 
@@ -59,6 +60,9 @@ impl Committer {
                 let (run, status, last_seq) = (state.run, state.status, state.last_seq);
                 let head = Box::new(new_head(&state, &kind));
                 self.states.insert_new(state);
+                if let Some(entry) = self.states.get(run) {
+                    turns::pay(&mut self.pending.spent, &mut self.turns, entry, now);
+                }
                 self.record(run, 0, decision, Some(head), follow_ups);
                 match with {
                     // If this batch is lost, the parent decides again, and then there is another child.

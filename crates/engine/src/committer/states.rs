@@ -10,6 +10,7 @@ use milepost_core::time::Timestamp;
 use milepost_store::rows::{HeadRow, LoadedRun};
 use std::sync::Arc;
 
+use super::turns::Cost;
 use crate::care::refuse_parked;
 use crate::error::EngineError;
 use crate::plans::Plans;
@@ -41,6 +42,10 @@ pub(super) struct Entry {
     pub(super) with_care: bool,
     /// Batches, gathering or on their way, that this run is part of.
     pub(super) busy: u32,
+    /// What deciding it has cost lately.
+    pub(super) cost: Cost,
+    /// The turn of its next step that gets ready for an executor.
+    pub(super) turn: u64,
     weight: usize,
     used: u64,
 }
@@ -137,6 +142,8 @@ impl States {
             started_at,
             with_care: false,
             busy: 0,
+            cost: Cost::default(),
+            turn: 0,
             weight,
             used,
             state,

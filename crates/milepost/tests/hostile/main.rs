@@ -23,6 +23,7 @@ mod routes;
 mod servers;
 mod slow;
 mod streams;
+mod turns;
 mod values;
 mod victim;
 mod wire;
