@@ -273,7 +273,7 @@ impl Engine {
         );
         let leases = Arc::new(Leases::new(logs.clone()));
         let flights = Flights::default();
-        let care = Care::default();
+        let care = Care::new(store.clone(), node);
         let limited_queues = LimitedQueues::default();
         let pusher = Pusher {
             node,

@@ -26,6 +26,8 @@ use crate::work::{Lane, weight};
 /// Each time somebody else's patch came first.
 const TRIES: usize = 50;
 const PAGE: u32 = 200;
+/// What is noted of a run for which a patch is prepared: the same as when it is decided.
+const PATCH: &str = "patch";
 
 /// How a run is to be patched.
 #[derive(Clone, Debug, Default)]
@@ -115,10 +117,12 @@ impl Engine {
                 return Ok(taken);
             }
             check_head(&head, &options)?;
+            let preparing = self.care.prepare(self.org, run, PATCH).await;
             let before = self.plans.by_hash(self.org, head.plan_hash).await?;
             let loaded = self.patch_plan(&before, ops).await?;
             self.check_patch_skills(&before, &loaded.plan)?;
             let plan = self.plans.add(self.org, loaded).await?;
+            drop(preparing);
             let patch = PatchRun { ops: Some(Json::of(ops)), ..new_patch(id, plan, &options) };
             match self.send_patch(&head, patch).await {
                 Err(error) if has_moved(&error) => {}
@@ -133,6 +137,7 @@ impl Engine {
     /// # Errors
     /// There is no such run, an operation does not fit, or the result has problems.
     pub async fn preview_patch(&self, run: RunId, ops: &Value, rerun: bool) -> Result<PatchPreview, EngineError> {
+        let _preparing = self.care.prepare(self.org, run, PATCH).await;
         let state = self.state_of(run).await?;
         let loaded = self.patch_plan(&state.plan, ops).await?;
         self.check_patch_skills(&state.plan, &loaded.plan)?;
@@ -172,6 +177,7 @@ impl Engine {
                 return Ok(taken);
             }
             check_head(&head, &options)?;
+            let preparing = self.care.prepare(self.org, run, PATCH).await;
             let state = self.state_of(run).await?;
             let Some((newest, before)) = state.newest_patch() else {
                 let message = "the run has no patch that could be undone".to_owned();
@@ -182,6 +188,7 @@ impl Engine {
             let unpatch = move || document::unpatch_run(&now, &former);
             let loaded = self.work().run(Lane::Stored, bytes, unpatch).await??;
             let plan = self.plans.add(self.org, loaded).await?;
+            drop(preparing);
             let patch = PatchRun { undoes: Some(undone.unwrap_or(newest)), ..new_patch(id, plan, &options) };
             match self.send_patch(&head, patch).await {
                 Err(error) if has_moved(&error) => {}

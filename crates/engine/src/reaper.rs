@@ -53,6 +53,9 @@ impl Reaper {
     /// Finds out whether there is reason for care, and holds against runs what they did.
     async fn look_around(&self, now: Timestamp) -> Result<()> {
         let mut watched = self.store.suspects().watch(self.node, now).await?;
+        if watched.again {
+            self.care.stay_wary();
+        }
         if !watched.died.is_empty() {
             for dead in &watched.died {
                 self.charge(*dead, now).await?;
@@ -63,6 +66,9 @@ impl Reaper {
         // Of a process that ended a moment ago nobody knows it yet where there is only a lease to tell.
         let unsure = watched.uncertain && now.ms_since(self.opened_at) < self.lease_ms;
         self.care.set(watched, crashed || unsure);
+        if crashed && now.ms_since(self.opened_at) < WARY_MS {
+            self.care.follow_a_crash().await;
+        }
         Ok(())
     }
 

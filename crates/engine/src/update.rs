@@ -13,6 +13,7 @@ use milepost_core::id::RunId;
 use milepost_core::plan::{Plan, Rebuild};
 use milepost_core::record::EventRow;
 
+use crate::care::refuse_parked;
 use crate::committer::Accepted;
 use crate::engine::{Engine, NewRun};
 use crate::error::EngineError;
@@ -62,6 +63,10 @@ impl Engine {
         new: NewRun,
     ) -> Result<Update, EngineError> {
         let head = self.head(base).await?;
+        if head.stuck.is_some() && !head.status.is_terminal() {
+            refuse_parked(&head)?;
+        }
+        let _preparing = self.care.prepare(self.org, base, "update").await;
         let first = self.first_event(base).await?;
         let corrupt = |reason: String| EngineError::Corrupt { run: base, reason };
         let (plan, trust) = match plan {

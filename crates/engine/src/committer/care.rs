@@ -6,7 +6,6 @@
 //! **Invariant:** a suspect is loaded and decided while the note names it and no other.
 //! **Invariant:** nothing is noted inside a transaction of questions: what is decided there is noted before.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use milepost_core::id::{OrgId, RunId};
@@ -30,7 +29,8 @@ const CHILDREN: u32 = 1000;
 /// What this node has noted.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
-    notes: Vec<Note>,
+    /// There is anything.
+    any: bool,
     /// A transaction is open: nothing else can be written now.
     in_transaction: bool,
 }
@@ -50,6 +50,7 @@ impl RequestKind {
 impl Committer {
     /// Decides requests, suspects after all others and by themselves. Those that did worst come last.
     pub(super) async fn take_with_care(&mut self, requests: Vec<Request>) {
+        self.keep_under_care();
         let (mut together, mut alone) = (Vec::with_capacity(requests.len()), Vec::new());
         for request in requests {
             let Some(deed) = request.kind.deed() else {
@@ -92,30 +93,25 @@ impl Committer {
 
     /// Notes what is about to be decided, in place of what was: those of it that are under care.
     pub(super) async fn take_care(&mut self, deeds: impl IntoIterator<Item = Deed>) {
-        if self.noted.in_transaction || (self.noted.notes.is_empty() && !self.parts.care.is_active()) {
+        if self.noted.in_transaction || (!self.noted.any && !self.parts.care.is_active()) {
             return;
         }
-        let wary = self.parts.care.is_wary();
-        let mut notes: BTreeMap<(OrgId, RunId), Vec<String>> = BTreeMap::new();
+        let mut notes: Vec<Note> = Vec::new();
         for (org, run, deed) in deeds {
             let loaded_with_care = || self.states.peek(run).is_none_or(|entry| entry.with_care);
-            if self.parts.care.suspects(run) || (wary && loaded_with_care()) {
-                let deeds = notes.entry((org, run)).or_default();
-                if !deeds.contains(&deed) {
-                    deeds.push(deed);
-                }
+            if self.parts.care.notes(run, loaded_with_care) {
+                notes.push(Note { org, run, deed });
             }
         }
-        let notes: Vec<Note> =
-            notes.into_iter().map(|((org, run), deeds)| Note { org, run, deed: deeds.join(Note::AND) }).collect();
-        if notes == self.noted.notes {
-            return;
+        self.noted.any = !notes.is_empty();
+        self.parts.care.deciding(notes).await;
+    }
+
+    /// The time after a crash is over. What is under way of the runs that were loaded in it may yet do harm.
+    fn keep_under_care(&self) {
+        if self.parts.care.has_calmed_down() {
+            self.parts.care.keep_under_care(self.states.with_care());
         }
-        if let Err(error) = self.parts.store.suspects().note(self.parts.node, &notes).await {
-            // What cannot be written cannot be read either, as a rule: then nothing is loaded.
-            tracing::warn!(node = %self.parts.node, %error, "what is about to be decided could not be noted");
-        }
-        self.noted.notes = notes;
     }
 
     /// Takes apart those that are to be decided alone.
@@ -132,9 +128,12 @@ impl Committer {
             self.pending.asking.iter().any(|ask| matches!(ask, Asking::Results { run: asks, .. } if *asks == run));
         let Some(pending) = self.pending.get(run).filter(|_| !asks) else { return };
         let ended = pending.status.as_ref().is_some_and(|to| to.status.is_terminal());
-        let Some(org) = self.parts.care.decided(run, deed, ended) else { return };
-        if let Err(error) = self.parts.store.suspects().acquit(&[(org, run)]).await {
-            tracing::warn!(%run, %error, "that a run does no harm could not be written");
+        if self.noted.in_transaction {
+            // Nothing else can be written before that is over, and this is not urgent.
+            let (care, deed) = (self.parts.care.clone(), deed.to_owned());
+            tokio::spawn(async move { care.survived(run, &deed, ended).await });
+        } else {
+            self.parts.care.survived(run, deed, ended).await;
         }
     }
 

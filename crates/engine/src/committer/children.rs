@@ -40,6 +40,9 @@ const RETRY: Duration = Duration::from_millis(250);
 /// What was prepared and not asked for by then is prepared anew: the reference may mean something else.
 const KEPT: Duration = Duration::from_secs(60);
 
+/// What is noted of a run for which this is done.
+pub(super) const START_CHILD: &str = "start a child";
+
 /// Which step of which run starts it: its attempt.
 type Place = (RunId, String, u32);
 
@@ -118,9 +121,12 @@ impl Committer {
         if begins_later {
             return self.again.extend(requests);
         }
-        let (preparer, inbox) = (self.preparer(), self.parts.inbox.clone());
+        let (preparer, inbox, care) = (self.preparer(), self.parts.inbox.clone(), self.parts.care.clone());
         tokio::spawn(async move {
-            match preparer.children(org, &children).await {
+            let preparing = care.prepare(org, with.run, START_CHILD).await;
+            let prepared = preparer.children(org, &children).await;
+            drop(preparing);
+            match prepared {
                 // After shutdown there is nobody to take it.
                 Ok(children) => drop(inbox.send(Message::Children { children, requests }).await),
                 Err(error) => {

@@ -413,6 +413,9 @@ impl Committer {
         }
         if at_rest || elsewhere {
             self.known.remove(&id);
+            if self.parts.care.is_active() {
+                self.parts.care.let_go(id);
+            }
         } else {
             self.known.insert(id, last_seq);
         }

@@ -18,6 +18,7 @@ use milepost_store::StoreError;
 use milepost_store::rows::{CheckpointRow, NewHead, SlotWrite, StatusWrite, TaskSlot, TaskWrite, TimerWrite};
 
 use super::artifacts::Following;
+use super::children::START_CHILD;
 use super::dispatch::ReadyStep;
 use super::flights;
 use super::hand_over::{self, A_FEW, Handing, Places};
@@ -118,12 +119,18 @@ impl Committer {
                     Following::Store(output) => return self.store_first(org, with.run, output),
                 };
                 self.take_care([(org, run, command.deed())]).await;
-                if let Err(error) = self.decide_with(org, run, &command, with, follow_ups).await {
-                    self.postpone(org, with.run, &error);
+                match self.decide_with(org, run, &command, with, follow_ups).await {
+                    Ok(()) => {}
+                    // That is known in a moment: nobody need be told to come again.
+                    Err(_) if self.is_on_its_way(run) => {
+                        let requests = self.hold_back(with.run);
+                        self.held.extend(requests);
+                    }
+                    Err(error) => self.postpone(org, with.run, &error),
                 }
             }
             FollowUp::StartChild { org, child, with } => {
-                self.take_care([(org, with.run, "start a child".to_owned())]).await;
+                self.take_care([(org, with.run, START_CHILD.to_owned())]).await;
                 self.start_children(org, child, with, follow_ups);
             }
             FollowUp::Missing { org, run, seqs } => {

@@ -50,13 +50,14 @@ impl Committer {
             let request = Request::command(org, run, command);
             return self.again.push(Request { reply, ..request });
         };
-        let (preparer, inbox) = (self.preparer(), self.parts.inbox.clone());
+        let (preparer, inbox, care) = (self.preparer(), self.parts.inbox.clone(), self.parts.care.clone());
         // One that was made for a plan which the run no longer has is made anew.
         let outcome = match command {
             Command::Patching { outcome, .. } => outcome,
             other => Box::new(other),
         };
         tokio::spawn(async move {
+            let preparing = care.prepare(org, run, &outcome.deed()).await;
             let plan = loop {
                 let made = AssertUnwindSafe(preparer.patched(org, run, &before, &ops)).catch_unwind().await;
                 match made.unwrap_or(Err(EngineError::Work(WorkError::Panicked))) {
@@ -65,6 +66,7 @@ impl Committer {
                     Err(error) => break Err(told(error)),
                 }
             };
+            drop(preparing);
             let request = Request::command(org, run, Command::Patching { outcome, plan });
             inbox.report(Request { reply, ..request }).await;
         });

@@ -92,6 +92,12 @@ impl States {
         self.entries.get(&run)
     }
 
+    /// Runs that were loaded in a time after a crash and of which something is under way.
+    pub(super) fn with_care(&self) -> impl Iterator<Item = RunId> {
+        let entries = self.entries.iter().filter(|(_, entry)| entry.with_care && !entry.at_rest());
+        entries.map(|(run, _)| *run)
+    }
+
     pub(super) fn insert_new(&mut self, state: RunState) {
         self.insert(state, None, false, false, None);
     }

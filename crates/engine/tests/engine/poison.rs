@@ -17,10 +17,12 @@ on! {
         a_run_that_took_two_processes_down_is_parked_until_somebody_says_so,
         a_parked_run_is_ended_without_being_loaded,
         those_that_were_merely_there_are_let_go,
+        a_process_that_follows_a_crash_says_so_when_it_dies,
     ],
     postgres: [
         a_run_that_took_two_processes_down_is_parked_until_somebody_says_so,
         a_parked_run_is_ended_without_being_loaded,
+        a_process_that_follows_a_crash_says_so_when_it_dies,
     ]
 }
 
@@ -176,4 +178,19 @@ async fn those_that_were_merely_there_are_let_go(home: Home) {
     }
     assert_eq!(engine.store().suspects().suspects().await.unwrap(), [], "they did no harm");
     engine.shutdown().await;
+}
+
+async fn a_process_that_follows_a_crash_says_so_when_it_dies(home: Home) {
+    dies_deciding(&home, &[]).await;
+    let store = home.store().await;
+    let died_again = || async { store.suspects().watch(NodeId(1), SystemClock.now()).await.unwrap().again };
+    drop(home.open(short_lease()).await);
+    within(async {
+        while !died_again().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    home.open(short_lease()).await.shutdown().await;
+    assert!(!died_again().await, "this one ended well");
 }

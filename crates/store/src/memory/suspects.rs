@@ -47,7 +47,7 @@ impl Tables {
             return Vec::new();
         }
         self.suspects.crashed.entry(dead).or_insert(now);
-        let notes = self.suspects.notes.remove(&dead).unwrap_or_default();
+        let (notes, _) = Note::told_apart(self.suspects.notes.remove(&dead).unwrap_or_default());
         let alone = notes.len() == 1;
         notes.into_iter().map(|note| self.charge_run(note, alone, now)).collect()
     }
@@ -90,11 +90,13 @@ impl SuspectStore for MemoryStore {
             let Some(expires) = expires.filter(|_| *other != node) else { continue };
             let (crashed, notes) = (tables.suspects.crashed.get(other), tables.suspects.notes.get(other));
             watched.last_crash = watched.last_crash.max(crashed.copied());
+            let (noted, follows) = Note::told_apart(notes.cloned().unwrap_or_default());
             if expires >= now {
                 watched.uncertain = true;
-                watched.noted.extend(notes.into_iter().flatten().cloned());
+                watched.noted.extend(noted);
             } else if crashed.is_none() || notes.is_some() {
                 watched.died.push(*other);
+                watched.again |= follows;
             }
         }
         Ok(watched)

@@ -47,11 +47,13 @@ impl SuspectStore for PostgresStore {
             let (dead, deciding) = (col::<bool>(&row, 1)?, col::<Option<&str>>(&row, 2)?);
             let crashed_at = columns::moment(&row, 3)?;
             watched.last_crash = watched.last_crash.max(crashed_at);
+            let (noted, follows) = Note::read_all(deciding)?;
             if !dead {
                 watched.uncertain = true;
-                watched.noted.extend(Note::read_all(deciding)?);
+                watched.noted.extend(noted);
             } else if crashed_at.is_none() || deciding.is_some() {
                 watched.died.push(NodeId(col(&row, 0)?));
+                watched.again |= follows;
             }
         }
         watched.suspects = suspects(&connection).await?;
@@ -115,7 +117,7 @@ async fn charge(connection: &Object, dead: NodeId, now: Timestamp) -> Result<Vec
                WHERE n.node_id = b.node_id RETURNING b.deciding";
     let found = query(connection, sql, &[&dead.0, &now.0]).await?;
     let Some(row) = found.first() else { return Ok(Vec::new()) };
-    let notes = Note::read_all(col(row, 0)?)?;
+    let (notes, _) = Note::read_all(col(row, 0)?)?;
     let alone = notes.len() == 1;
     let mut charged = Vec::with_capacity(notes.len());
     for note in notes {

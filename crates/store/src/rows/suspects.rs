@@ -20,16 +20,36 @@ pub struct Note {
 
 impl Note {
     pub const AND: &str = "; ";
+    const FOLLOWS: &str = "follows a crash";
+
+    /// Stands among the notes of a process that began after a crash, and names no run: when it dies, that was not the first time.
+    #[must_use]
+    pub fn follows_a_crash() -> Note {
+        Note { org: OrgId(0), run: RunId(uuid::Uuid::nil()), deed: Note::FOLLOWS.to_owned() }
+    }
+
+    fn is_of_run(&self) -> bool {
+        *self != Note::follows_a_crash()
+    }
+
+    /// The runs that are named, and whether the process that named them followed a crash.
+    pub(crate) fn told_apart(mut notes: Vec<Note>) -> (Vec<Note>, bool) {
+        let all = notes.len();
+        notes.retain(Note::is_of_run);
+        let follows = notes.len() < all;
+        (notes, follows)
+    }
 
     pub(crate) fn write_all(notes: &[Note]) -> Option<String> {
         // Plain data: there is nothing in it that JSON could not say.
         (!notes.is_empty()).then(|| serde_json::to_string(notes).unwrap_or_default())
     }
 
-    pub(crate) fn read_all(text: Option<&str>) -> Result<Vec<Note>> {
-        text.map_or(Ok(Vec::new()), |text| {
+    pub(crate) fn read_all(text: Option<&str>) -> Result<(Vec<Note>, bool)> {
+        let notes = text.map_or(Ok(Vec::new()), |text| {
             serde_json::from_str(text).map_err(|error| StoreError::Corrupt(format!("notes of a node: {error}")))
-        })
+        });
+        notes.map(Note::told_apart)
     }
 }
 
@@ -129,6 +149,8 @@ pub struct Watched {
     pub died: Vec<NodeId>,
     /// When a node was last charged.
     pub last_crash: Option<Timestamp>,
+    /// A node that has died and was not charged yet had begun after a crash itself.
+    pub again: bool,
     /// There are nodes of which it is not known yet whether they live.
     pub uncertain: bool,
     /// What nodes that may live are about to decide.

@@ -81,7 +81,7 @@ fn charge(tx: &Connection, dead: NodeId, now: Timestamp) -> Result<Vec<SuspectRo
     let Some(text) = one(tx, noted, [dead.0], |row| row.get::<_, Option<String>>(0))? else { return Ok(Vec::new()) };
     tx.prepare_cached("UPDATE nodes SET deciding = NULL, crashed_at = coalesce(crashed_at, ?2) WHERE node_id = ?1")?
         .execute(params![dead.0, now.0])?;
-    let notes = Note::read_all(text.as_deref())?;
+    let (notes, _) = Note::read_all(text.as_deref())?;
     let alone = notes.len() == 1;
     notes.into_iter().map(|note| charge_run(tx, note, alone, now)).collect()
 }
@@ -121,10 +121,12 @@ fn watch(conn: &Connection, locks: &NodeLocks, node: NodeId, now: Timestamp) -> 
     let rows = read::nodes(conn)?;
     for row in rows.iter().filter(|row| row.node != node && !row.left) {
         watched.last_crash = watched.last_crash.max(row.crashed_at);
+        let (noted, follows) = Note::read_all(row.deciding.as_deref())?;
         if !is_dead(&rows, locks, row.node, now)? {
-            watched.noted.extend(Note::read_all(row.deciding.as_deref())?);
+            watched.noted.extend(noted);
         } else if row.crashed_at.is_none() || row.deciding.is_some() {
             watched.died.push(row.node);
+            watched.again |= follows;
         }
     }
     Ok(watched)
