@@ -124,7 +124,8 @@ fn paths_of_long_keys() {
     deploy("ours", 0);
     let set = victim.put("/api/v1/tags/theirs", &json!({"target": "ours"}));
     assert!(set.status < 300, "{}", set.text());
-    (deploy("ours", 1), deploy("theirs", 2));
+    deploy("ours", 1);
+    deploy("theirs", 2);
     let diff = victim.get("/api/v1/diff?from=ours&to=theirs");
     assert_eq!((diff.status, &diff.json()["truncated"]), (200, &json!(true)), "{}", diff.text());
     let merge = Request::new("POST", "/api/v1/tags/ours/merge").json(json!({"from": "theirs"}).to_string());
