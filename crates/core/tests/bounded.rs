@@ -344,6 +344,27 @@ fn problems_of_payloads() {
     }
 }
 
+/// Schemas that are none, nested where their own schema has alternatives, and large at the bottom.
+fn schemas_that_are_none() {
+    for draft in [
+        "http://json-schema.org/draft-07/schema#",
+        "http://json-schema.org/draft-04/schema#",
+        "https://json-schema.org/draft/2020-12/schema",
+        "http://json-schema.org/other",
+    ] {
+        for keyword in ["items", "additionalItems", "additionalProperties", "not"] {
+            let bottom = json!({"type": 7, "enum": (0..300_000).collect::<Vec<u32>>()});
+            let mut schema = (0..55).fold(bottom, |inner, _| json!({ keyword: inner }));
+            schema["$schema"] = json!(draft);
+            let document = json!({"name": "t", "params": schema, "steps": {"a": {"skill": "x"}}});
+            let (result, peak) = measured(|| document::load_value(&document, &Limits::default()).map(drop));
+            // Some drafts do not know the keyword, and pass it over.
+            assert_eq!(result.err().map_or("bad_schema", |problems| problems[0].code), "bad_schema");
+            assert!(peak < 160 * MIB, "{draft} {keyword}: {} KiB", peak / 1024);
+        }
+    }
+}
+
 #[test]
 fn memory_is_a_small_multiple_of_what_limits_allow() {
     inputs_that_multiply_the_payload();
@@ -354,4 +375,5 @@ fn memory_is_a_small_multiple_of_what_limits_allow() {
     patches_that_multiply_the_document();
     yaml_in_brackets();
     problems_of_payloads();
+    schemas_that_are_none();
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::EvalError;
 use crate::limits::Limits;
+use crate::patience;
 
 /// Bytes of text and items of lists that one unit of fuel pays for.
 const WORK_PER_FUEL: u64 = 160;
@@ -42,6 +43,7 @@ impl Budget {
 
     /// Pays for bytes that are about to be rendered.
     pub(super) fn pay_bytes(&self, bytes: usize) -> Result<(), EvalError> {
+        patience::look();
         match self.bytes.get().checked_sub(bytes) {
             Some(left) => {
                 self.bytes.set(left);
@@ -73,6 +75,7 @@ impl Budget {
 
     /// The work that an expression may do which begins now.
     pub(super) fn work_of_expression(&self) -> u64 {
+        patience::look();
         self.work.get().min(self.expression)
     }
 

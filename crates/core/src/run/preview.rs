@@ -21,6 +21,7 @@ use crate::hash::Digest;
 use crate::id::RunId;
 use crate::json::Json;
 use crate::limits::Limits;
+use crate::patience;
 use crate::plan::{Action, CacheScope, PlanStep, StepIndex};
 use crate::status::SkipReason;
 use crate::time::Timestamp;
@@ -170,6 +171,7 @@ impl Preview {
     }
 
     fn step(&mut self, step: StepIndex, planned: &PlanStep) -> StepPreview {
+        patience::look();
         let Note { outlook, input_hash, cache_key, items, .. } = std::mem::take(&mut self.notes[step as usize]);
         let outlook = match (outlook, items) {
             (Some(outlook), _) => outlook,

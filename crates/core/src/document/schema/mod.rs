@@ -5,11 +5,11 @@ mod meter;
 
 use std::fmt;
 
-use jsonschema::{PatternOptions, Retrieve, Uri, ValidationError, Validator};
+use jsonschema::{Draft, PatternOptions, Retrieve, Uri, ValidationError, Validator, meta};
 use serde_json::Value;
 
 use self::extent::longest_path;
-use self::meter::{Budget, Metered, Part, within};
+use self::meter::{Budget, Metered, Part, weight, within};
 use super::Problem;
 use crate::text;
 
@@ -28,6 +28,8 @@ const LOOKS_FOR_ALL: u64 = 500_000;
 const PROBLEMS_BYTES: u64 = 32 << 20;
 /// Memory of one of them, without what it repeats of the payload and of the schema.
 const PROBLEM_BYTES: usize = 1024;
+/// Memory of a schema that may be copied some hundred times.
+const SMALL_SCHEMA: u64 = 128 << 10;
 /// Memory of all compiled patterns of a schema, and of one.
 const PATTERNS_BYTES: usize = 128 << 20;
 const PATTERN_BYTES: std::ops::RangeInclusive<usize> = 32 << 10..=4 << 20;
@@ -65,6 +67,7 @@ impl fmt::Debug for PayloadSchema {
 impl PayloadSchema {
     pub(super) fn compile(schema: &Value) -> Result<PayloadSchema, String> {
         let measures = extent::measure(schema)?;
+        check_large(schema)?;
         let pattern_bytes =
             (PATTERNS_BYTES / measures.patterns.max(1)).clamp(*PATTERN_BYTES.start(), *PATTERN_BYTES.end());
         let patterns = PatternOptions::fancy_regex()
@@ -118,6 +121,24 @@ impl PayloadSchema {
             _ => vec![problem("the payload is too large to say where".to_owned(), String::new())],
         }
     }
+}
+
+/// Holds a large schema against the schema of schemas. Whoever builds it does so as well, but copies what is wrong for each
+/// alternative that it lies in.
+fn check_large(schema: &Value) -> Result<(), String> {
+    if weight(schema) <= SMALL_SCHEMA || Draft::default().detect(schema) == Draft::Unknown {
+        return Ok(());
+    }
+    let fits = Budget { looks: u64::MAX, bytes: None, error: 0, whole: None };
+    if let Ok(Ok(true) | Err(_)) = within(fits, || meta::is_valid_for::<Metered>(Part(schema))) {
+        return Ok(());
+    }
+    let error = (PROBLEM_BYTES + longest_path(schema)) as u64;
+    let budget = Budget { looks: MAX_LOOKS, bytes: Some(PROBLEMS_BYTES), error, whole: None };
+    let shown = |error: ValidationError<'_>| format!("{}: {}", error.instance_path(), error.masked_with("the value"));
+    let first = within(budget, || meta::validate_for::<Metered>(Part(schema)).err().map(shown));
+    let reason = first.ok().flatten().unwrap_or_else(|| "it is too large to say where".to_owned());
+    Err(text::clean(reason, MAX_TEXT))
 }
 
 /// Lists and maps inside each other.
