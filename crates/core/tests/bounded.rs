@@ -324,7 +324,7 @@ fn problems_of_payloads() {
     let cases = [
         (json!({"anyOf": branches(json!({"type": "integer"}))}), json!(text)),
         (json!({"oneOf": branches(json!({"required": ["a"]}))}), json!({"b": text})),
-        (json!({"anyOf": branches(json!({"pattern": "^a(?=b)"}))}), json!(text)),
+        (json!({"anyOf": vec![json!({"pattern": "^a(?=b)"}); 1000]}), json!(text)),
         (json!({"anyOf": branches(json!({"additionalProperties": false}))}), many.clone()),
         (json!({"anyOf": branches(json!({"unevaluatedProperties": false}))}), many),
         (json!({"anyOf": branches(json!({"unevaluatedItems": false}))}), json!(vec![text; 1])),
@@ -352,14 +352,13 @@ fn schemas_that_are_none() {
         "https://json-schema.org/draft/2020-12/schema",
         "http://json-schema.org/other",
     ] {
-        for keyword in ["items", "additionalItems", "additionalProperties", "not"] {
+        for keyword in ["items", "not"] {
             let bottom = json!({"type": 7, "enum": (0..300_000).collect::<Vec<u32>>()});
             let mut schema = (0..55).fold(bottom, |inner, _| json!({ keyword: inner }));
             schema["$schema"] = json!(draft);
             let document = json!({"name": "t", "params": schema, "steps": {"a": {"skill": "x"}}});
             let (result, peak) = measured(|| document::load_value(&document, &Limits::default()).map(drop));
-            // Some drafts do not know the keyword, and pass it over.
-            assert_eq!(result.err().map_or("bad_schema", |problems| problems[0].code), "bad_schema");
+            assert_eq!(result.expect_err("it is refused")[0].code, "bad_schema");
             assert!(peak < 160 * MIB, "{draft} {keyword}: {} KiB", peak / 1024);
         }
     }

@@ -48,7 +48,7 @@ fn payloads_that_do_not_fit_in_many_ways() {
         ("required", json!({"oneOf": branches(json!({"required": ["a"]}))}), json!({ "t": text })),
         (
             "patterns",
-            json!({"properties": {"t": {"anyOf": branches(json!({"pattern": "^a(?=b)"}))}}}),
+            json!({"properties": {"t": {"anyOf": vec![json!({"pattern": "^a(?=b)"}); 1000]}}}),
             json!({ "t": text }),
         ),
         ("lists", json!({"properties": {"l": {"anyOf": branches(json!({"type": "null"}))}}}), json!({ "l": numbers })),
@@ -76,6 +76,15 @@ fn payloads_that_do_not_fit_in_many_ways() {
             }
         });
         victim.is_well(what);
+    }
+    let patterns: Map<String, Value> = (0..20_000).map(|n| (format!("^(a|b){{1,40}}x{n}$"), json!({}))).collect();
+    let bottom = json!({"type": 7, "enum": (0..300_000).collect::<Vec<u32>>()});
+    let mut none = (0..55).fold(bottom, |inner, _| json!({ "items": inner }));
+    none["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+    for (what, schema) in [("many patterns", json!({ "patternProperties": patterns })), ("a schema that is none", none)]
+    {
+        let refused = start(&victim, what, &noop(json!({ "params": schema })), &json!({}));
+        assert_eq!(refused.json()["problems"][0]["code"], "bad_schema", "{what}: {}", refused.text());
     }
     ends_small(victim);
 }

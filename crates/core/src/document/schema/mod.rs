@@ -30,6 +30,8 @@ const PROBLEMS_BYTES: u64 = 32 << 20;
 const PROBLEM_BYTES: usize = 1024;
 /// Memory of a schema that may be copied some hundred times.
 const SMALL_SCHEMA: u64 = 128 << 10;
+/// Patterns of a schema: each takes memory besides what it compiles to.
+const MAX_PATTERNS: usize = 1000;
 /// Memory of all compiled patterns of a schema, and of one.
 const PATTERNS_BYTES: usize = 128 << 20;
 const PATTERN_BYTES: std::ops::RangeInclusive<usize> = 32 << 10..=4 << 20;
@@ -67,6 +69,12 @@ impl fmt::Debug for PayloadSchema {
 impl PayloadSchema {
     pub(super) fn compile(schema: &Value) -> Result<PayloadSchema, String> {
         let measures = extent::measure(schema)?;
+        if measures.patterns > MAX_PATTERNS {
+            let patterns = measures.patterns;
+            return Err(format!(
+                "it has {patterns} regular expressions, {MAX_PATTERNS} are allowed; join some of them by `|`"
+            ));
+        }
         check_large(schema)?;
         let pattern_bytes =
             (PATTERNS_BYTES / measures.patterns.max(1)).clamp(*PATTERN_BYTES.start(), *PATTERN_BYTES.end());

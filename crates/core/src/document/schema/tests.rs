@@ -131,6 +131,12 @@ fn patterns_are_bounded() {
         write!(large, "(\\pL{{200}}){{{i}}}").unwrap();
     }
     assert!(!refused(&json!({"pattern": large})).is_empty());
+    let many = |count: usize| -> Value {
+        let patterns: Map<String, Value> = (0..count).map(|n| (format!("^x{n}$"), json!({}))).collect();
+        json!({ "patternProperties": patterns })
+    };
+    assert!(refused(&many(1001)).contains("1001 regular expressions"));
+    assert!(PayloadSchema::compile(&many(1000)).is_ok());
     let usual = json!({"pattern": "^[\\w.-]{1,64}@(?!bad)[\\w-]{1,63}$"});
     assert!(PayloadSchema::compile(&usual).unwrap().check(&json!("a@b")).is_empty());
 }
