@@ -219,6 +219,7 @@ impl Committer {
         answers: Vec<Answer>,
         taken: &mut Taken,
     ) {
+        self.pending.spent.go_on(self.parts.clock.now());
         let mut answers = answers.into_iter();
         let mut follow_ups = std::collections::VecDeque::new();
         for (nth, (ask, questions)) in asking.into_iter().zip(questions).enumerate() {

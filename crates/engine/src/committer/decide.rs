@@ -69,6 +69,7 @@ impl Committer {
         self.forget_outdated(&requests);
         let failed = self.load(runs_of(&requests)).await;
         let (mut follow_ups, mut ended) = (FollowUps::new(), Vec::new());
+        self.pending.spent.go_on(self.parts.clock.now());
         let mut requests = requests.into_iter();
         for request in requests.by_ref() {
             self.ready.free(usize::from(request.frees_slot));

@@ -462,6 +462,7 @@ impl Committer {
     }
     /// Something is to be decided, and the gathering batch has room for it.
     fn has_to_do(&self) -> bool {
-        !self.pending.is_full() && !(self.again.is_empty() && self.turns.is_empty() && !self.unfinished)
+        let something = self.unfinished || !self.again.is_empty() || !self.turns.is_empty();
+        something && !self.pending.is_full()
     }
 }

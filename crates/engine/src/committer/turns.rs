@@ -31,19 +31,35 @@ const DEAR_PLANS: usize = 1000;
 const DEAR_BATCHES: u64 = 64;
 
 /// What the gathering batch has cost.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Spent {
     work: u64,
+    /// Before what is being decided now.
+    ms: u64,
     since: Option<Timestamp>,
+    until: Timestamp,
     over: bool,
 }
 
+impl Default for Spent {
+    fn default() -> Spent {
+        Spent { work: 0, ms: 0, since: None, until: Timestamp(0), over: false }
+    }
+}
+
 impl Spent {
+    /// Time that was spent on waiting for something else does not count.
+    pub(super) fn go_on(&mut self, now: Timestamp) {
+        self.ms += self.since.map_or(0, |since| self.until.ms_since(since));
+        (self.since, self.until) = (Some(now), now);
+    }
+
     /// The time is that of the decision: nobody asks the clock for this.
     pub(super) fn add(&mut self, work: u64, now: Timestamp) {
         self.work = self.work.saturating_add(work);
         let since = *self.since.get_or_insert(now);
-        self.over = self.over || self.work >= BATCH_WORK || now.ms_since(since) >= BATCH_MS;
+        self.until = now;
+        self.over = self.over || self.work >= BATCH_WORK || self.ms + now.ms_since(since) >= BATCH_MS;
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -163,5 +179,53 @@ pub(super) fn pay(spent: &mut Spent, turns: &mut Turns, entry: &mut Entry, now: 
         if !before && entry.cost.is_much(turns.batch) {
             turns.remember(entry.state.plan.hash);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use milepost_core::id::{OrgId, RunId};
+
+    use super::*;
+
+    fn request(n: u128) -> Request {
+        Request::care(OrgId::DEFAULT, RunId(uuid::Uuid::from_u128(n)))
+    }
+
+    fn runs(slice: &[Request]) -> Vec<u128> {
+        slice.iter().map(|request| request.kind.run().0.as_u128()).collect()
+    }
+
+    #[test]
+    fn a_batch_is_full_when_deciding_it_has_cost_enough() {
+        let (mut spent, at) = (Spent::default(), |ms: i64| Timestamp(ms * 1000));
+        spent.add(BATCH_WORK - 1, at(0));
+        assert!(!spent.is_over());
+        spent.add(1, at(0));
+        assert!(spent.is_over());
+        let mut spent = Spent::default();
+        spent.go_on(at(0));
+        spent.add(0, at(60));
+        spent.go_on(at(5_000));
+        spent.add(0, at(5_030));
+        assert!(!spent.is_over(), "in between it waited for the database");
+        spent.add(0, at(5_040));
+        assert!(spent.is_over());
+    }
+
+    #[test]
+    fn what_a_run_has_cost_is_forgotten_in_time() {
+        let mut cost = Cost::default();
+        cost.add(4 * MUCH, 7);
+        assert!(cost.is_much(7) && cost.is_much(9) && !cost.is_much(10) && !cost.is_much(1_000));
+    }
+
+    #[test]
+    fn those_that_cost_much_come_after_others_and_come_all_the_same() {
+        let mut turns = Turns::default();
+        turns.dear.extend([request(1), request(2)]);
+        turns.others.extend((0..SLICE * 10).map(|_| request(9)));
+        let firsts: Vec<u128> = (0..10).map(|_| runs(&turns.next_slice())[0]).collect();
+        assert_eq!(firsts, [9, 9, 9, 9, 1, 9, 9, 9, 9, 2]);
     }
 }

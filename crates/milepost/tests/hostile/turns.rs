@@ -32,6 +32,7 @@ fn many_steps_with_large_inputs() {
     victim.is_well("while many steps begin");
     let run = victim.ended(&run);
     assert_eq!(run["status"], "completed", "{run}");
+    assert!(victim.peak_mib() < 300, "{} MiB", victim.peak_mib());
     // Those that wait in the executor have their inputs, too.
     let document = foreach(json!({"skill": "shell", "input": {"command": "sleep 0.2", "env": large_input()}}));
     victim.post("/api/v1/runs", &json!({"document": document, "payload": payload()}));
