@@ -39,6 +39,8 @@ pub struct Plan {
     pub order: Vec<StepIndex>,
     /// Steps that nothing depends on: their outputs are the run's output.
     pub last_steps: Vec<StepIndex>,
+    /// About what it takes of the memory.
+    pub memory: usize,
     /// What change requests do, by type.
     pub changes: BTreeMap<Arc<str>, Change>,
     pub(crate) index: HashMap<Arc<str>, StepIndex>,
@@ -63,6 +65,7 @@ impl Plan {
             steps: Vec::new(),
             order: Vec::new(),
             last_steps: Vec::new(),
+            memory: 0,
             changes: BTreeMap::new(),
             index: HashMap::new(),
         }

@@ -24,8 +24,11 @@ use crate::definitions::{DOCUMENT, Definitions, Documents, NOTED_EVERY, TagsSnap
 use crate::error::EngineError;
 use crate::work::{Lane, Work};
 
-/// So many steps of compiled plans are kept in memory.
-const CACHED_STEPS: usize = 500_000;
+/// What compiled plans that no run uses take of the memory, beyond those that are used.
+const CACHED_BYTES: usize = 256 * 1024 * 1024;
+
+/// What a plan takes in any case.
+const KEPT_BYTES: usize = 1024;
 
 /// Of so many workflows below a run it is noted where their tags were when it began.
 const CHILDREN: usize = 64;
@@ -37,7 +40,15 @@ pub(crate) struct Plans {
     documents: Arc<Documents>,
     clock: Arc<dyn Clock>,
     work: Work,
-    cache: Mutex<HashMap<(OrgId, Digest), Kept>>,
+    cache: Mutex<Cache>,
+}
+
+/// Plans by their hashes.
+#[derive(Debug, Default)]
+struct Cache {
+    plans: HashMap<(OrgId, Digest), Kept>,
+    /// What they take.
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -171,7 +182,7 @@ impl Plans {
             definitions.write(org, &snapshot).await?;
         }
         self.keep(org, plan.clone());
-        if let Some(kept) = self.cache().get_mut(&(org, plan.hash)) {
+        if let Some(kept) = self.cache().plans.get_mut(&(org, plan.hash)) {
             kept.used = Some(now);
         }
         Ok(())
@@ -224,7 +235,7 @@ impl Plans {
     }
 
     fn is_ready(&self, org: OrgId, plan: &Plan) -> bool {
-        let used = self.cache().get(&(org, plan.hash)).and_then(|kept| kept.used);
+        let used = self.cache().plans.get(&(org, plan.hash)).and_then(|kept| kept.used);
         let for_now = |used: Timestamp| {
             let age = self.clock.now().0 - used.0;
             (0..i64::try_from(NOTED_EVERY.as_micros()).unwrap_or(i64::MAX)).contains(&age)
@@ -239,25 +250,27 @@ impl Plans {
         Ok(self.keep(org, Arc::new(plan)))
     }
 
-    fn cache(&self) -> std::sync::MutexGuard<'_, HashMap<(OrgId, Digest), Kept>> {
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
         self.cache.lock().expect("no holder of this lock panics")
     }
 
     fn cached(&self, org: OrgId, hash: Digest) -> Option<Arc<Plan>> {
-        self.cache().get(&(org, hash)).map(|kept| kept.plan.clone())
+        self.cache().plans.get(&(org, hash)).map(|kept| kept.plan.clone())
     }
 
     pub(crate) fn keep(&self, org: OrgId, plan: Arc<Plan>) -> Arc<Plan> {
         let mut cache = self.cache();
-        if let Some(kept) = cache.get(&(org, plan.hash)) {
+        if let Some(kept) = cache.plans.get(&(org, plan.hash)) {
             return kept.plan.clone();
         }
-        let steps: usize = cache.values().map(|kept| kept.plan.steps.len()).sum();
-        if steps + plan.steps.len() > CACHED_STEPS {
+        if cache.bytes + plan.memory > CACHED_BYTES {
             // Those that a run uses stay alive through it; the others are compiled again when they are wanted.
-            cache.retain(|_, kept| Arc::strong_count(&kept.plan) > 1);
+            cache.plans.retain(|_, kept| Arc::strong_count(&kept.plan) > 1);
+            cache.bytes = cache.plans.values().map(|kept| kept.plan.memory + KEPT_BYTES).sum();
         }
-        cache.entry((org, plan.hash)).or_insert(Kept { plan, used: None }).plan.clone()
+        cache.bytes += plan.memory + KEPT_BYTES;
+        cache.plans.insert((org, plan.hash), Kept { plan: plan.clone(), used: None });
+        plan
     }
 }
 

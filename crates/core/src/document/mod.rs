@@ -123,8 +123,7 @@ pub fn load_stored(canonical: &str) -> Result<Plan, Vec<Problem>> {
         .map_err(|error| single("not_yaml", &format!("the stored document is not JSON: {error}")))?;
     let mut problems = Problems::default();
     let numbering = numbered::take(&mut node).map_err(|reason| single("bad_value", &reason))?;
-    let hash = Digest::of(canonical.as_bytes());
-    let plan = planner::plan(&node, hash, numbering.as_ref(), &unlimited(), &mut problems);
+    let plan = planner::plan(&node, canonical, numbering.as_ref(), &unlimited(), &mut problems);
     plan.filter(|_| problems.is_empty()).ok_or_else(|| problems.into_sorted())
 }
 
@@ -135,9 +134,8 @@ fn load_node(node: &Node, limits: &Limits, problems: &mut Problems) -> Option<Lo
         problems.add("document_too_large", node.at, &Trail::Root, message);
         return None;
     }
-    let hash = Digest::of(canonical.as_bytes());
-    let plan = planner::plan(node, hash, None, limits, problems)?;
-    Some(Loaded { canonical, hash, plan })
+    let plan = planner::plan(node, &canonical, None, limits, problems)?;
+    Some(Loaded { canonical, hash: plan.hash, plan })
 }
 
 /// The document with its steps as a map by id.

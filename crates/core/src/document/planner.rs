@@ -13,6 +13,7 @@ use super::section::Section;
 use super::settings::{self, Settings};
 use super::steps::{self, Planner, Written};
 use super::{extras, graph};
+use crate::canonical::glance;
 use crate::expression::{Bindings, CompileError};
 use crate::hash::Digest;
 use crate::limits::Limits;
@@ -39,7 +40,7 @@ static ROOT: Trail<'static> = Trail::Root;
 /// when no problem was added.
 pub(super) fn plan(
     node: &Node,
-    hash: Digest,
+    canonical: &str,
     numbering: Option<&Numbering>,
     limits: &Limits,
     problems: &mut Problems,
@@ -62,8 +63,10 @@ pub(super) fn plan(
     let approval = section.flag("approval", problems).unwrap_or(false);
     let self_patch = self_patch(&section, problems);
     let Steps { steps, order, last_steps, changes, index } = plan_steps(&section, numbering, limits, problems)?;
+    let of_schema = params.as_ref().map_or(0, PayloadSchema::memory);
     Some(Plan {
-        hash,
+        hash: Digest::of(canonical.as_bytes()),
+        memory: glance(canonical).memory(canonical).saturating_add(of_schema),
         kind,
         name: name.into(),
         version: version.into(),

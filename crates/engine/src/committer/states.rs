@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use milepost_core::codec;
+use milepost_core::hash::Digest;
 use milepost_core::id::{NodeId, RunId};
 use milepost_core::plan::Plan;
 use milepost_core::run::RunState;
@@ -14,6 +15,9 @@ use super::turns::Cost;
 use crate::care::refuse_parked;
 use crate::error::EngineError;
 use crate::plans::Plans;
+
+/// What the plans of states at hand take of the memory together.
+const MOST_PLANS: usize = 192 * 1024 * 1024;
 
 /// A state and what the committer knows of its run's head row.
 #[derive(Debug)]
@@ -47,6 +51,8 @@ pub(super) struct Entry {
     /// The turn of its next step that gets ready for an executor.
     pub(super) turn: u64,
     weight: usize,
+    /// As far as it is counted among those that are used.
+    plan: Arc<Plan>,
     used: u64,
 }
 
@@ -68,12 +74,39 @@ pub(super) struct States {
     entries: HashMap<RunId, Entry>,
     weight: usize,
     max_weight: usize,
+    plans: UsedPlans,
     tick: u64,
+}
+
+/// The plans of states that are at hand. Many states share one, and each keeps it in memory.
+#[derive(Debug, Default)]
+struct UsedPlans {
+    counts: HashMap<Digest, usize>,
+    memory: usize,
+}
+
+impl UsedPlans {
+    fn add(&mut self, plan: &Plan) {
+        let count = self.counts.entry(plan.hash).or_default();
+        *count += 1;
+        if *count == 1 {
+            self.memory += plan.memory;
+        }
+    }
+
+    fn remove(&mut self, plan: &Plan) {
+        let Some(count) = self.counts.get_mut(&plan.hash) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.counts.remove(&plan.hash);
+            self.memory -= plan.memory;
+        }
+    }
 }
 
 impl States {
     pub(super) fn new(max_weight: usize) -> States {
-        States { entries: HashMap::new(), weight: 0, max_weight, tick: 0 }
+        States { entries: HashMap::new(), weight: 0, max_weight, plans: UsedPlans::default(), tick: 0 }
     }
 
     pub(super) fn has(&self, run: RunId) -> bool {
@@ -133,6 +166,7 @@ impl States {
         self.tick += 1;
         let weight = state.weight();
         self.weight += weight;
+        self.plans.add(&state.plan);
         let (generation, used) = (self.tick, self.tick);
         let in_line = state.moves() && state.ready_steps().next().is_some();
         let entry = Entry {
@@ -151,18 +185,24 @@ impl States {
             cost: Cost::default(),
             turn: 0,
             weight,
+            plan: state.plan.clone(),
             used,
             state,
         };
         if let Some(old) = self.entries.insert(entry.state.run, entry) {
-            self.weight -= old.weight;
+            self.count_no_more(&old);
         }
     }
 
     pub(super) fn forget(&mut self, run: RunId) {
-        if let Some(entry) = self.entries.remove(&run) {
-            self.weight -= entry.weight;
+        if let Some(forgotten) = self.entries.remove(&run) {
+            self.count_no_more(&forgotten);
         }
+    }
+
+    fn count_no_more(&mut self, entry: &Entry) {
+        self.weight -= entry.weight;
+        self.plans.remove(&entry.plan);
     }
 
     /// A run that has ended and that nothing is on its way for is not kept at hand: it may be forgotten at any time, and
@@ -192,18 +232,23 @@ impl States {
         let weight = entry.state.weight();
         self.weight = self.weight - entry.weight + weight;
         entry.weight = weight;
+        if entry.plan.hash != entry.state.plan.hash {
+            self.plans.remove(&entry.plan);
+            self.plans.add(&entry.state.plan);
+            entry.plan = entry.state.plan.clone();
+        }
     }
 
-    /// Lets go of the states that were used longest ago, down to three quarters of the limit.
+    /// Lets go of the states that were used longest ago, down to three quarters of the limits.
     pub(super) fn shrink(&mut self) {
-        if self.weight <= self.max_weight {
+        if self.weight <= self.max_weight && self.plans.memory <= MOST_PLANS {
             return;
         }
         let idle = self.entries.values().filter(|entry| entry.busy == 0 && !entry.asking);
         let mut idle: Vec<(u64, RunId)> = idle.map(|entry| (entry.used, entry.state.run)).collect();
         idle.sort_unstable();
         for (_, run) in idle {
-            if self.weight <= self.max_weight / 4 * 3 {
+            if self.weight <= self.max_weight / 4 * 3 && self.plans.memory <= MOST_PLANS / 4 * 3 {
                 break;
             }
             self.forget(run);

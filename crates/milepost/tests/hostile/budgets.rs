@@ -87,6 +87,39 @@ fn ended(victim: &Victim, run: &str) -> Value {
     })
 }
 
+/// Each is within its limits; all of them together would take gigabytes as long as their runs are open.
+#[test]
+fn documents_that_take_far_more_memory_than_their_text() {
+    let victim = Victim::serve(&[]);
+    let gate = json!({"skill": "wait", "input": {"signal": "go"}});
+    let patterns = |n: usize| {
+        let property =
+            |i: usize| (format!("p{i}"), json!({"type": "string", "pattern": format!("^\\w{{{}}}$", 250 + n)}));
+        json!((0..900).map(property).collect::<serde_json::Map<_, _>>())
+    };
+    let mut runs = Vec::new();
+    for n in 0..8 {
+        let constant = maps(1_200_000 - n);
+        let large = format!(
+            "{{\"name\":\"hostile.constant\",\"steps\":{{\"gate\":{gate},\"a\":{{\"skill\":\"hostile.none\",\"queue\":\"none\",\"depends_on\":[\"gate\"],\"input\":{{\"l\":{constant}}}}}}}}}"
+        );
+        let schema = json!({"name": "hostile.patterns", "params": {"type": "object", "properties": patterns(n)},
+            "steps": {"gate": gate}});
+        for document in [large, schema.to_string()] {
+            let body = format!("{{\"document\":{document},\"payload\":{{}}}}");
+            let started = victim.attack("a start", &Request::new("POST", "/api/v1/runs").json(body));
+            assert_eq!(started.status, 201, "{}", started.text());
+            runs.push(started.json()["run_id"].as_str().unwrap().to_owned());
+        }
+    }
+    victim.is_well("while runs of large plans are open");
+    for run in &runs {
+        let sent = victim.post(&format!("/api/v1/runs/{run}/signals"), &json!({"type": "TERMINATE", "payload": {}}));
+        assert!(sent.status < 300, "{}", sent.text());
+    }
+    victim.ends_well();
+}
+
 /// A run with more outputs than an answer shows.
 #[test]
 fn runs_with_outputs_that_no_answer_holds() {

@@ -11,6 +11,8 @@ use crate::text;
 const MAX_BRANCHES: u64 = 10_000;
 /// How deep they may be nested at the same place.
 const MAX_DEPTH: u32 = 64;
+/// More than this no regular expression compiles to.
+pub(super) const MAX_COMPILED: usize = 4 << 20;
 /// Levels of all that references lead to, one below the other: what compiles, checks and drops a schema recurses.
 const MAX_LEVELS: usize = 8_192;
 
@@ -49,6 +51,8 @@ pub(super) struct Measures {
     pub(super) branches: u64,
     /// Regular expressions.
     pub(super) patterns: usize,
+    /// What they may compile to, in bytes, each at most as large as it is allowed to be.
+    pub(super) compiled: usize,
     /// Bytes of the longest way to a schema, over references that one value is held against at the same place.
     pub(super) way: usize,
     /// Bytes that an error of one of its keywords copies out of it, at most.
@@ -83,17 +87,32 @@ pub(super) fn measure(root: &Value) -> Result<Measures, String> {
              or flatter ones"
         ));
     }
-    let mut measures = Measures { branches: 1, patterns: 0, way: 0, copied: 0 };
+    let mut measures = Measures { branches: 1, patterns: 0, compiled: 0, way: 0, copied: 0 };
     for schema in found {
         let extent = reach.extent(schema, 0)?;
         measures.branches = measures.branches.max(extent.branches);
         measures.way = measures.way.max(extent.depth as usize);
         measures.copied = measures.copied.max(copied(schema));
-        measures.patterns += usize::from(schema.get("pattern").is_some());
-        measures.patterns += schema.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len);
+        let of_names = schema.get("patternProperties").and_then(Value::as_object).into_iter().flat_map(Map::keys);
+        let patterns = schema.get("pattern").and_then(Value::as_str).into_iter().chain(of_names.map(String::as_str));
+        for pattern in patterns {
+            measures.patterns += 1;
+            measures.compiled = measures.compiled.saturating_add(compiled(pattern).min(MAX_COMPILED));
+        }
     }
     measures.way = measures.way.saturating_mul(longest_path(root));
     Ok(measures)
+}
+
+/// What a regular expression compiles to, in bytes: a class of characters has some thousand, and what is repeated is there as
+/// often as it may be.
+fn compiled(pattern: &str) -> usize {
+    const CHARACTER: usize = 4 * 1024;
+    let counts = pattern
+        .split('{')
+        .skip(1)
+        .filter_map(|rest| rest.split(['}', ',']).take(2).filter_map(|n| n.trim().parse().ok()).max());
+    counts.fold(pattern.len().saturating_mul(CHARACTER), |bytes, count: usize| bytes.saturating_mul(count.max(1)))
 }
 
 /// Bytes of the longest pointer into a value, about. Names may be escaped, and numbers are short.

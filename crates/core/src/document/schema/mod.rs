@@ -34,7 +34,7 @@ const SMALL_SCHEMA: u64 = 128 << 10;
 const MAX_PATTERNS: usize = 1000;
 /// Memory of all compiled patterns of a schema, and of one.
 const PATTERNS_BYTES: usize = 128 << 20;
-const PATTERN_BYTES: std::ops::RangeInclusive<usize> = 32 << 10..=4 << 20;
+const PATTERN_BYTES: std::ops::RangeInclusive<usize> = 32 << 10..=extent::MAX_COMPILED;
 /// Steps of a pattern that looks around itself or back, per text.
 const BACKTRACKS: usize = 10_000;
 
@@ -49,6 +49,8 @@ pub struct PayloadSchema {
     way: usize,
     /// What a problem repeats of the schema.
     copied: usize,
+    /// About what it takes of the memory.
+    memory: usize,
 }
 
 /// Fetches nothing.
@@ -86,7 +88,14 @@ impl PayloadSchema {
         let validator = options.build(schema).map_err(|error| text::clean(error.to_string(), MAX_TEXT))?;
         let looks = (WORK / measures.branches).min(MAX_LOOKS);
         let extent::Measures { patterns, way, copied, .. } = measures;
-        Ok(PayloadSchema { validator, looks, has_patterns: patterns > 0, way, copied })
+        let memory =
+            measures.compiled.min(patterns.saturating_mul(pattern_bytes)).saturating_add(weight(schema) as usize);
+        Ok(PayloadSchema { validator, looks, has_patterns: patterns > 0, way, copied, memory })
+    }
+
+    /// About what it takes of the memory.
+    pub(super) fn memory(&self) -> usize {
+        self.memory
     }
 
     /// What finding the problems of a payload may spend.
