@@ -55,8 +55,8 @@ struct Notebook {
     preparing: Vec<(u64, Note)>,
     /// It began after a crash.
     follows: bool,
-    written: Vec<Note>,
-    last: u64,
+    /// `None`: a note was on its way when nobody waited for it any more.
+    written: Option<Vec<Note>>,
 }
 
 impl Notebook {
@@ -84,6 +84,8 @@ struct Known {
     cared: HashSet<RunId>,
     /// The suspect for which something is prepared.
     alone: Option<RunId>,
+    /// Counts what is prepared.
+    last: u64,
     suspects: HashMap<RunId, Suspect>,
     parked: HashMap<RunId, SuspectRow>,
     /// Runs that another node, of which nobody knows whether it lives, is about to decide.
@@ -266,11 +268,15 @@ impl Care {
             }
             false => Turn::WithOthers(self.0.turn.clone().read_owned().await),
         };
+        let id = {
+            let mut known = self.known();
+            known.last += 1;
+            known.last
+        };
+        // From here on it is taken back when nobody waits for it any more.
+        let preparing = Preparing { care: self.clone(), id, run, deed: deed.to_owned(), turn: Some(turn) };
         let mut notebook = self.0.notebook.lock().await;
-        notebook.last += 1;
-        let (id, deed) = (notebook.last, deed.to_owned());
-        let preparing = Preparing { care: self.clone(), id, run, deed: deed.clone(), turn: Some(turn) };
-        notebook.preparing.push((id, Note { org, run, deed }));
+        notebook.preparing.push((id, Note { org, run, deed: deed.to_owned() }));
         self.write(&mut notebook).await;
         Some(preparing)
     }
@@ -293,14 +299,15 @@ impl Care {
 
     async fn write(&self, notebook: &mut Notebook) {
         let notes = notebook.notes();
-        if notes == notebook.written {
+        if notebook.written.take().is_some_and(|written| written == notes) {
+            notebook.written = Some(notes);
             return;
         }
         if let Err(error) = self.0.store.suspects().note(self.0.node, &notes).await {
             // What cannot be written cannot be read either, as a rule: then nothing is loaded.
             tracing::warn!(node = %self.0.node, %error, "what is about to be decided could not be noted");
         }
-        notebook.written = notes;
+        notebook.written = Some(notes);
     }
 
     /// Whether what is loaded now is noted.
