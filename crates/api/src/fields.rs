@@ -55,13 +55,11 @@ impl Mask {
     }
 
     fn write(&self, json: &str, text: &mut String) {
+        if self.0.is_empty() || !json.starts_with(['[', '{']) {
+            return text.push_str(json);
+        }
         let before = text.len();
-        let cut = match json.bytes().next() {
-            Some(b'[' | b'{') if !self.0.is_empty() => {
-                serde_json::Deserializer::from_str(json).deserialize_any(Cut { mask: self, text: &mut *text })
-            }
-            _ => Ok(text.push_str(json)),
-        };
+        let cut = serde_json::Deserializer::from_str(json).deserialize_any(Cut { mask: self, text: &mut *text });
         if cut.is_err() {
             text.truncate(before);
             text.push_str("null");
