@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::facts::{List, MOST_READ};
+use super::facts::{List, MOST_READ, Unread};
 use super::state::{Phase, RunState};
 use crate::canonical;
 use crate::event::{ErrorInfo, StepRef};
@@ -234,11 +234,13 @@ impl RunState {
         work: impl FnOnce(&Scope<'_>) -> Result<T, NoValue>,
     ) -> Result<T, NoValue> {
         let mut missing = Vec::new();
-        let mut memory = self.scratch.facts.memory(1);
-        fits_in_memory(memory)?;
-        let payload = match self.scratch.facts.value(1) {
+        let mut taken = 0;
+        let payload = match self.scratch.facts.value(1, &mut taken) {
             Some(Ok(value)) => Some(value),
-            Some(Err(error)) => return Err(NoValue::expression(format!("the payload cannot be read: {error}"))),
+            Some(Err(Unread::TooLarge)) => return Err(values_too_large()),
+            Some(Err(Unread::Meaningless(error))) => {
+                return Err(NoValue::expression(format!("the payload cannot be read: {error}")));
+            }
             None => {
                 missing.push(1);
                 None
@@ -248,13 +250,10 @@ impl RunState {
         for step in &needs.outputs {
             let before = missing.len();
             let output = self.output_fact(*step, &mut missing);
-            if let Some(Output::Of(seq)) = output {
-                memory += self.scratch.facts.memory(seq);
-                fits_in_memory(memory)?;
-            }
-            match output.and_then(|output| self.value_of(output)) {
+            match output.and_then(|output| self.value_of(output, &mut taken)) {
                 Some(Ok(value)) => seen.outputs.push((*step, value)),
-                Some(Err(error)) => {
+                Some(Err(Unread::TooLarge)) => return Err(values_too_large()),
+                Some(Err(Unread::Meaningless(error))) => {
                     let id = &self.plan.step(*step).id;
                     let message = format!("the output of step `{id}` cannot be read: {error}");
                     let code = if self.is_lost(*step) { OUTPUT_LOST } else { EXPRESSION_FAILED };
@@ -285,10 +284,10 @@ impl RunState {
         result
     }
 
-    fn value_of(&mut self, output: Output) -> Option<Result<Arc<Value>, String>> {
+    fn value_of(&mut self, output: Output, taken: &mut usize) -> Option<Result<Arc<Value>, Unread>> {
         match output {
             Output::Null => Some(Ok(Arc::new(Value::Null))),
-            Output::Of(seq) => self.scratch.facts.value(seq),
+            Output::Of(seq) => self.scratch.facts.value(seq, taken),
         }
     }
 
@@ -379,18 +378,15 @@ pub(super) fn list_of(value: &Value, limits: &Limits) -> Result<List, ErrorInfo>
 }
 
 /// Values are read where they take no more of the memory than one step may.
-fn fits_in_memory(bytes: usize) -> Result<(), NoValue> {
-    if bytes <= MOST_READ {
-        return Ok(());
-    }
-    Err(NoValue::Failed(ErrorInfo::fatal(
+fn values_too_large() -> NoValue {
+    NoValue::Failed(ErrorInfo::fatal(
         VALUES_TOO_LARGE,
         format!(
             "the values that the expressions of this step read take more than {} MiB of memory; let the steps before it \
              return less, or references to their data",
             MOST_READ >> 20
         ),
-    )))
+    ))
 }
 
 #[derive(Clone, Copy)]

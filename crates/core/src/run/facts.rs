@@ -3,7 +3,7 @@
 //! **Invariant:** what a value takes of the memory is known before it is made, and what one step reads takes no more than
 //! [`MOST_READ`].
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -18,11 +18,24 @@ const KEPT_VALUES: usize = 512 * 1024;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
-    by_seq: HashMap<u64, Fact>,
+    by_seq: BTreeMap<u64, Fact>,
     /// Bytes of their texts.
     texts: usize,
     /// Bytes of the values that were read.
     values: usize,
+}
+
+/// Texts as short as this are not looked over: no value takes more than this for each byte of its text.
+const SHORT: usize = 64;
+const PER_BYTE: usize = 130;
+
+/// Why there is no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// With what else the step reads.
+    TooLarge,
+    /// The text means nothing to us, or is gone.
+    Meaningless(String),
 }
 
 #[derive(Clone, Debug)]
@@ -38,7 +51,11 @@ struct Fact {
 
 impl Fact {
     fn memory(&mut self) -> usize {
-        *self.memory.get_or_insert_with(|| glance(self.json.as_str()).memory(self.json.as_str()))
+        let text = self.json.as_str();
+        *self.memory.get_or_insert_with(|| match text.len() <= SHORT {
+            true => text.len() * PER_BYTE,
+            false => glance(text).memory(text),
+        })
     }
 }
 
@@ -73,28 +90,28 @@ impl Facts {
         self.by_seq.get(&seq)?.loss.as_deref()
     }
 
-    /// What it takes once it is read.
-    pub(super) fn memory(&mut self, seq: u64) -> usize {
-        self.by_seq.get_mut(&seq).map_or(0, Fact::memory)
-    }
-
     /// The same of all of them; those that do not fit are never read at once.
     pub(super) fn memory_of_all(&mut self) -> usize {
         self.by_seq.values_mut().map(Fact::memory).sum::<usize>().min(MOST_READ)
     }
 
     /// What the text means, or why it means nothing to us: text can be well-formed JSON and still hold a number that is out
-    /// of range or half of a surrogate pair. Whoever asks has seen to it that all that is read at once fits.
-    pub(super) fn value(&mut self, seq: u64) -> Option<Result<Arc<Value>, String>> {
-        let memory = self.memory(seq);
-        let fact = self.by_seq.get(&seq)?;
+    /// of range or half of a surrogate pair. `taken` is what has been read for the same step.
+    pub(super) fn value(&mut self, seq: u64, taken: &mut usize) -> Option<Result<Arc<Value>, Unread>> {
+        let fact = self.by_seq.get_mut(&seq)?;
+        let memory = fact.memory();
+        *taken = taken.saturating_add(memory);
+        if *taken > MOST_READ {
+            return Some(Err(Unread::TooLarge));
+        }
         if let Some(value) = &fact.value {
             return Some(Ok(value.clone()));
         }
         if let Some(loss) = &fact.loss {
-            return Some(Err(loss.clone()));
+            return Some(Err(Unread::Meaningless(loss.clone())));
         }
         if self.values + memory > MOST_READ {
+            // What is held by the step itself is counted in `taken`.
             self.forget_values();
         }
         let fact = self.by_seq.get_mut(&seq)?;
@@ -103,7 +120,7 @@ impl Facts {
                 self.values += memory;
                 Ok(fact.value.insert(Arc::new(value)).clone())
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(Unread::Meaningless(error.to_string())),
         })
     }
 
@@ -185,18 +202,20 @@ mod tests {
         let maps = format!("[{}]", vec![r#"{"":0}"#; 10_000].join(","));
         facts.learn(1, Json::trusted(maps.as_str()));
         facts.learn(2, Json::trusted("[1,2,3]"));
-        let memory = facts.memory(1);
-        assert!(memory > 50 * maps.len(), "maps take far more than their text: {memory}");
+        let mut taken = 0;
         let before = facts.weight();
-        assert!(facts.value(1).unwrap().is_ok() && facts.value(3).is_none());
+        assert!(facts.value(1, &mut taken).unwrap().is_ok() && facts.value(3, &mut taken).is_none());
+        assert!(taken > 50 * maps.len(), "maps take far more than their text: {taken}");
         assert!(facts.weight() > before + 50 * maps.len(), "what was read is part of what a run takes");
         facts.forget_large_values();
         assert_eq!(facts.weight(), before);
-        assert_eq!(facts.value(2).unwrap().unwrap(), Arc::new(json!([1, 2, 3])));
+        assert_eq!(facts.value(2, &mut taken).unwrap().unwrap(), Arc::new(json!([1, 2, 3])));
+        taken = MOST_READ - 1;
+        assert_eq!(facts.value(1, &mut taken).unwrap(), Err(Unread::TooLarge));
         facts.learn(2, Json::trusted("1"));
         facts.learn_lost(1, "it is gone".to_owned());
         assert_eq!((facts.loss(1), facts.loss(2)), (Some("it is gone"), None));
-        assert_eq!(facts.value(1).unwrap(), Err("it is gone".to_owned()));
+        assert_eq!(facts.value(1, &mut 0).unwrap(), Err(Unread::Meaningless("it is gone".to_owned())));
         assert_eq!(facts.weight(), 5 + 2 * 96);
     }
 }
