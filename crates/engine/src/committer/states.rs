@@ -16,6 +16,8 @@ use crate::care::refuse_parked;
 use crate::error::EngineError;
 use crate::plans::Plans;
 
+/// Plans that take less are not counted: how many there can be is bounded by what states take.
+const SMALL_PLAN: usize = 16 * 1024;
 /// What the plans of states at hand take of the memory together.
 const MOST_PLANS: usize = 192 * 1024 * 1024;
 
@@ -87,6 +89,9 @@ struct UsedPlans {
 
 impl UsedPlans {
     fn add(&mut self, plan: &Plan) {
+        if plan.memory <= SMALL_PLAN {
+            return;
+        }
         let count = self.counts.entry(plan.hash).or_default();
         *count += 1;
         if *count == 1 {
@@ -95,6 +100,9 @@ impl UsedPlans {
     }
 
     fn remove(&mut self, plan: &Plan) {
+        if plan.memory <= SMALL_PLAN {
+            return;
+        }
         let Some(count) = self.counts.get_mut(&plan.hash) else { return };
         *count -= 1;
         if *count == 0 {
