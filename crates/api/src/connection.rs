@@ -14,10 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
-use bytes::Bytes;
 use futures::task::AtomicWaker;
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::connections::{Guest, Place};
@@ -212,38 +209,5 @@ impl Drop for Working {
                 self.place.release();
             }
         }
-    }
-}
-
-/// The body of an answer, with the request that it answers.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    body: Body,
-    _working: Option<Working>,
-}
-
-impl Answer {
-    pub(crate) fn new(body: Body, working: Option<Working>) -> Answer {
-        Answer { body, _working: working }
-    }
-}
-
-impl HttpBody for Answer {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

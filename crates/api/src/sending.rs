@@ -1,13 +1,14 @@
 //! Answers that wait for whoever reads them: all of them together take a bounded part of the memory.
 
-use axum::body::{Body, Bytes, HttpBody};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use milepost_engine::room::Place;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use crate::bodies::full;
 use crate::state::AppState;
@@ -21,17 +22,25 @@ pub(crate) async fn hold(State(state): State<AppState>, request: Request, next: 
     let size = response.body().size_hint().exact().and_then(|size| usize::try_from(size).ok()).unwrap_or(0);
     let mut place = Place::default();
     match state.answers.grow(&mut place, size.min(ANSWER_BYTES)).await {
-        Ok(()) => response.map(|body| Body::new(Held { body, _place: place })),
+        Ok(()) => response.map(|body| Body::new(Holding::new(body, place))),
         Err(no_room) => full(no_room).into_response(),
     }
 }
 
-struct Held {
+/// The body of an answer, with something that is held until it is sent.
+#[derive(Debug)]
+pub(crate) struct Holding<T> {
     body: Body,
-    _place: Place,
+    _held: T,
 }
 
-impl HttpBody for Held {
+impl<T> Holding<T> {
+    pub(crate) fn new(body: Body, held: T) -> Holding<T> {
+        Holding { body, _held: held }
+    }
+}
+
+impl<T: Unpin> HttpBody for Holding<T> {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::connection::{Answer, Watched};
+use crate::connection::{Watched, Working};
 use crate::connections::{Connections, Place};
 use crate::error::Problem;
 use crate::guard::is_question_of_health;
@@ -29,6 +29,7 @@ use crate::headers;
 use crate::peers;
 use crate::routes::router;
 use crate::security::Peer;
+use crate::sending::Holding;
 use crate::state::AppState;
 
 /// A peer that acknowledges nothing for this long is gone.
@@ -144,16 +145,16 @@ fn answer(
     router: &TowerToHyperService<Router>,
     place: &Arc<Place>,
     request: Request<Incoming>,
-) -> impl Future<Output = Result<Response<Answer>, Infallible>> + use<> {
+) -> impl Future<Output = Result<Response<Holding<Option<Working>>>, Infallible>> + use<> {
     let working = place.begin(is_question_of_health(request.uri().path()));
     let answer = working.map(|working| (working, router.call(request)));
     async move {
-        let Some((mut working, answer)) = answer else { return Ok(overloaded().map(|body| Answer::new(body, None))) };
+        let Some((mut working, answer)) = answer else { return Ok(overloaded().map(|body| Holding::new(body, None))) };
         let response = answer.await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             working.upgraded();
         }
-        Ok(response.map(|body| Answer::new(body, Some(working))))
+        Ok(response.map(|body| Holding::new(body, Some(working))))
     }
 }
 

@@ -32,7 +32,8 @@ impl PartialOrd for ReadyStep {
     }
 }
 
-/// Steps that wait for an executor. Runs take turns: the first steps of all of them go before the second of one. An entry may be out of date; the core says so when it is taken.
+/// Steps that wait for an executor. Runs take turns: the first steps of all of them go before the second of one. An entry may be
+/// out of date; the core says so when it is taken.
 #[derive(Debug)]
 pub(super) struct ReadyQueue {
     heap: BinaryHeap<ReadyStep>,
