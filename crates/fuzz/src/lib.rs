@@ -22,6 +22,9 @@ use random::Random;
 
 /// Inputs are not made longer than this.
 const MAX_BYTES: usize = 256 * 1024;
+/// Inputs of one run that become part of the corpus, and how large they may be: it is read by every test.
+const MAX_KEPT: usize = 24;
+const MAX_KEPT_BYTES: usize = 4 * 1024;
 /// Inputs with outcomes of their own that are kept in memory.
 const MAX_POOL: usize = 4096;
 
@@ -46,7 +49,7 @@ pub fn run<O: Hash>(name: &str, folder: &Path, grammar: &Grammar, mut check: imp
     let seconds = number("MILEPOST_FUZZ_SECONDS").unwrap_or(1);
     let seed = number("MILEPOST_FUZZ_SEED").unwrap_or(1);
     let (keep, seeds) = (number("MILEPOST_FUZZ_KEEP") == Some(1), pool.len());
-    let mut random = Random::new(seed);
+    let (mut random, mut kept) = (Random::new(seed), 0);
     let mut outcomes = HashSet::new();
     let mut report = Report { inputs: 0, outcomes: 0, slowest: Duration::ZERO };
     // An input that ends the whole process is found here.
@@ -72,8 +75,9 @@ pub fn run<O: Hash>(name: &str, folder: &Path, grammar: &Grammar, mut check: imp
         report.slowest = report.slowest.max(begun.elapsed());
         report.inputs += 1;
         if outcomes.insert(hash(&outcome)) && !known && pool.len() < MAX_POOL {
-            if keep {
+            if keep && input.len() <= MAX_KEPT_BYTES && kept < MAX_KEPT {
                 save(&corpus, "kept", &input);
+                kept += 1;
             }
             pool.push(input);
         }
