@@ -128,13 +128,15 @@ fn rendered(input: &Value) -> Result<usize, Option<String>> {
         "n": 3, "s": "text", "l": [3, "x", 2.5, {"k": [1]}, {"k": "z"}, null], "m": {"b": 1, "a": {"k": []}}, "e": "",
     }));
     let null = Arc::new(Value::Null);
-    let budget = Budget::new(limits.input_bytes, &limits);
-    let scope = Scope { payload: &payload, run: &null, steps: &NoSteps, item: None, index: None, budget: &budget };
     let template = &plan.steps[0].input;
-    let _ = template.placeholders(&scope);
-    match template.render(&scope) {
+    // A rendering has a budget of its own.
+    let budgets: [Budget; 3] = std::array::from_fn(|_| Budget::new(limits.input_bytes, &limits));
+    let scope = |budget| Scope { payload: &payload, run: &null, steps: &NoSteps, item: None, index: None, budget };
+    let _ = template.placeholders(&scope(&budgets[0]));
+    match template.render(&scope(&budgets[1])) {
         Ok(value) => {
-            assert_eq!(template.render(&scope).ok().as_ref(), Some(&value), "the same scope has the same value");
+            let again = template.render(&scope(&budgets[2])).ok();
+            assert_eq!(again.as_ref(), Some(&value), "the same scope has the same value");
             Ok(value.to_string().len())
         }
         Err(error) => Err(error.message.rsplit_once("`: ").map(|(_, reason)| reason.chars().take(20).collect())),

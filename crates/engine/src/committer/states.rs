@@ -1,6 +1,7 @@
 //! A bounded cache of run states. What is not here is loaded: checkpoint and tail.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use milepost_core::codec;
 use milepost_core::hash::Digest;
@@ -73,11 +74,29 @@ impl Entry {
 
 #[derive(Debug)]
 pub(super) struct States {
-    entries: HashMap<RunId, Entry>,
+    entries: HashMap<RunId, Entry, BuildHasherDefault<IdHasher>>,
     weight: usize,
     max_weight: usize,
     plans: UsedPlans,
     tick: u64,
+}
+
+/// Ids of runs are looked up more often than anything else. They are random already, and nobody outside chooses them.
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.0 = self.0.rotate_left(23) ^ u64::from_le_bytes(word);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// The plans of states that are at hand. Many states share one, and each keeps it in memory.
@@ -114,7 +133,7 @@ impl UsedPlans {
 
 impl States {
     pub(super) fn new(max_weight: usize) -> States {
-        States { entries: HashMap::new(), weight: 0, max_weight, plans: UsedPlans::default(), tick: 0 }
+        States { entries: HashMap::default(), weight: 0, max_weight, plans: UsedPlans::default(), tick: 0 }
     }
 
     pub(super) fn has(&self, run: RunId) -> bool {
