@@ -468,8 +468,9 @@ def a_step_gets_the_environment_it_asks_for(client: Client) -> None:
         return {"secrets": dict(ctx.secrets), "env": dict(ctx.env), "about": about}
 
     with Worker(client.url, skills=looks):
-        run = client.wait(client.start(_one("looks", env=["PATH", "NOT_SET_ANYWHERE"])), check=True)
-    expected = {"secrets": {}, "env": {"PATH": os.environ["PATH"]}, "about": ["one.looks", "default", "00-"]}
+        run = client.wait(client.start(_one("looks", env=["PATH", "TZ"])), check=True)
+    env = {name: os.environ[name] for name in ("PATH", "TZ") if name in os.environ}
+    expected = {"secrets": {}, "env": env, "about": ["one.looks", "default", "00-"]}
     assert run.output == {"a": expected}
 
 
