@@ -35,7 +35,7 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<crate::wire::Any>>)]
     conflicts: Option<Box<[document::Conflict]>>,
-    /// There are more conflicts than are told.
+    /// The list of conflicts is cut short: there are more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     truncated: bool,

@@ -45,7 +45,7 @@ async fn admitted(state: &AppState, mut request: Request) -> Result<(Request, mi
         request.extensions_mut().insert(Actor(Some(name)));
     }
     if is_open && !request.body().is_end_stream() {
-        // Nobody reads it, and whoever sends it slowly would hold a place that callers with a token need.
+        // The server does not read it, and a slow sender would hold a connection that callers with a token need.
         let detail = "this address takes no body; send the request without one";
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_not_taken", detail));
     }

@@ -1,4 +1,4 @@
-//! Answers that wait for whoever reads them: all of them together take a bounded part of the memory.
+//! Responses that wait to be sent. Together they use a bounded amount of memory.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,21 +13,22 @@ use milepost_engine::room::Place;
 use crate::bodies::full;
 use crate::state::AppState;
 
-/// Bytes of answers that were made and not yet sent.
+/// Bytes of responses that are waiting to be sent.
 pub(crate) const ANSWER_BYTES: usize = 256 * 1024 * 1024;
 
-/// Gives an answer room until it is sent. What is streamed is made piece by piece and needs none.
+/// Reserves memory for a large response until it is sent. Small and streamed responses need no reservation.
 pub(crate) async fn hold(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     let size = response.body().size_hint().exact().and_then(|size| usize::try_from(size).ok()).unwrap_or(0);
     let mut place = Place::default();
     match state.answers.grow(&mut place, size.min(ANSWER_BYTES)).await {
+        Ok(()) if place.is_empty() => response,
         Ok(()) => response.map(|body| Body::new(Holding::new(body, place))),
         Err(no_room) => full(no_room).into_response(),
     }
 }
 
-/// The body of an answer, with something that is held until it is sent.
+/// A response body that keeps a value alive until the body is sent.
 #[derive(Debug)]
 pub(crate) struct Holding<T> {
     body: Body,

@@ -106,7 +106,7 @@ pub struct AppState {
     pub(crate) scrape: Arc<Scrape>,
     pub(crate) database: Arc<DatabaseProbe>,
     pub(crate) bodies: Arc<Bodies>,
-    /// What answers take until they are sent.
+    /// Memory for responses that are waiting to be sent.
     pub(crate) answers: Room,
     pub(crate) streams: Arc<Places>,
     pub(crate) security: Arc<SecurityLog>,

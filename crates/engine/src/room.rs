@@ -25,6 +25,13 @@ pub struct Room(Arc<Semaphore>);
 #[derive(Debug, Default)]
 pub struct Place(Option<OwnedSemaphorePermit>);
 
+impl Place {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
 /// Something with the room that it takes.
 #[derive(Debug, Default)]
 pub struct Held<T> {

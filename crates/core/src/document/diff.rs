@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 use crate::canonical::{self, pointer_segment};
 use crate::patience;
 
-/// So many differences are told.
+/// The most differences that a diff lists.
 const MOST: usize = 10_000;
-/// Bytes of all that are told: each stands in the operations with its path and its value, and step by step once more.
+/// The most bytes that a diff lists. Each difference appears twice: as an operation and under its step.
 const MOST_BYTES: usize = 32 << 20;
 
 /// All differences, each list in the order of paths.

@@ -39,7 +39,7 @@ pub struct Diff {
     /// What changed outside of steps.
     #[schema(value_type = Vec<Any>)]
     settings: Vec<FieldDiff>,
-    /// There is more that is different than is told: some ten thousand places, or 32 MiB.
+    /// The list is cut short at 10,000 differences or 32 MiB: there are more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     truncated: bool,
